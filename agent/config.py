@@ -22,12 +22,14 @@ from pydantic_settings import (
 from rejoinder.agent import mistakes
 from rejoinder.agent.cache_settings import CacheSettings
 from rejoinder.agent.call_settings import CallSettings
+from rejoinder.agent.guard_settings import GuardSettings
 from rejoinder.agent.instructions import EXAMPLES, INSTRUCTIONS, dated
 from rejoinder.agent.language_models import TOYS, LanguageModelSettings
 from rejoinder.agent.log_settings import LogSettings
 from rejoinder.agent.mistakes import DEFAULT, ENVIRONMENT, FLAG, PREFIX, PROFILE, place, variable
 from rejoinder.agent.profiles import AUTO, PROFILES, chosen
 from rejoinder.agent.recording_settings import RecordingSettings
+from rejoinder.agent.tables import SETTING_TABLES, TABLE_FIELDS, flat, nested
 from rejoinder.models.llm.openai import is_loopback
 from rejoinder.models.llm.vllm.settings import VllmSettings
 from rejoinder.models.loading import Specs
@@ -41,8 +43,6 @@ from rejoinder.pipeline.history import PROMPT_CHARACTERS
 
 MODEL_TABLES = "models"
 """The setting that holds the tables [models.NAME]."""
-VLLM_TABLE = "vllm"
-"""The table with vLLM's settings in the configuration file."""
 DEFAULT_FILE = Path("rejoinder.toml")
 """The configuration file that is read if it exists and no other one is named."""
 OTHER_VARIABLES = (
@@ -97,6 +97,9 @@ class Settings(LanguageModelSettings, CacheSettings, CallSettings, RecordingSett
     tts: Annotated[str, AfterValidator(voice)] = Field("piper:en_US-joe-medium", description="voice")
     device: str = Field("cpu", pattern="^(cpu|cuda)$", description="device of the recogniser: cpu or cuda")
     vllm: VllmSettings = Field(default=VllmSettings(), description="vLLM's settings, by vLLM's names")
+    guard: GuardSettings = Field(
+        default_factory=GuardSettings, description="what the agent's words must pass before they are heard"
+    )
     instructions: str = Field(
         INSTRUCTIONS, description="system prompt of the agent; {date}, {tomorrow} and {time} are filled in"
     )
@@ -257,10 +260,8 @@ class Settings(LanguageModelSettings, CacheSettings, CallSettings, RecordingSett
         )
 
 
-FIELDS = Settings.model_fields | {
-    f"{VLLM_TABLE}.{name}": field for name, field in VllmSettings.model_fields.items()
-}
-"""All settings by name. A setting in [vllm] has the name vllm.NAME."""
+FIELDS = Settings.model_fields | TABLE_FIELDS
+"""All settings by name. A setting in a table has the name TABLE.NAME, such as vllm.dtype."""
 
 
 def load(flags: Mapping[str, Any], file: Path | None = None) -> tuple[Settings, dict[str, str]]:
@@ -293,7 +294,7 @@ def load(flags: Mapping[str, Any], file: Path | None = None) -> tuple[Settings, 
         sources.update(dict.fromkeys(flat(layer), source))
     values["profile"] = profile
     try:
-        settings = Settings.model_validate(_nested(values))
+        settings = Settings.model_validate(nested(values))
     except ValidationError as error:
         raise ConfigError("\n".join(mistakes.mistakes(error, values, sources, FIELDS))) from error
     if settings.min_wait_ms > settings.max_wait_ms:
@@ -312,41 +313,19 @@ def _environment() -> dict[str, Any]:
     try:
         layer = EnvSettingsSource(Settings)()
     except SettingsError as error:
-        raise ValueError(f"{variable(VLLM_TABLE)} has to be an object in JSON") from error
+        table = next((one for one in SETTING_TABLES if f'"{one}"' in str(error)), "vllm")
+        raise ValueError(f"{variable(table)} has to be an object in JSON") from error
     if variable(MODEL_TABLES) not in {name.upper() for name in os.environ}:
         layer.pop(MODEL_TABLES, None)  # of a variable with a longer name, which is no setting
-    if isinstance(inner := layer.get(VLLM_TABLE), dict):
-        variables = {name.upper() for name in os.environ}
-        layer[VLLM_TABLE] = {
-            name: value
-            for name, value in inner.items()
-            if name in VllmSettings.model_fields or variable(f"{VLLM_TABLE}.{name}") not in variables
-        }
+    variables = {name.upper() for name in os.environ}
+    for table, model in SETTING_TABLES.items():
+        if isinstance(inner := layer.get(table), dict):
+            layer[table] = {
+                name: value
+                for name, value in inner.items()
+                if name in model.model_fields or variable(f"{table}.{name}") not in variables
+            }
     return layer
-
-
-def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings in one level, with the settings of [vllm] as vllm.NAME."""
-    return {
-        key: value
-        for name, given in settings.items()
-        for key, value in (
-            ((f"{VLLM_TABLE}.{inner}", value) for inner, value in given.items())
-            if name == VLLM_TABLE and isinstance(given, Mapping)
-            else [(name, given)]
-        )
-    }
-
-
-def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return flat settings with those of [vllm] in a table of their own."""
-    nested = {name: value for name, value in values.items() if not name.startswith(f"{VLLM_TABLE}.")}
-    if VLLM_TABLE not in nested:
-        inner = {
-            name.removeprefix(f"{VLLM_TABLE}."): value for name, value in values.items() if name not in nested
-        }
-        nested[VLLM_TABLE] = inner
-    return nested
 
 
 def _disorder(settings: Settings, sources: Mapping[str, str]) -> str:

@@ -104,7 +104,7 @@ class SafeRecord(logging.LogRecord):
 
 def secrets_of(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the values to hide, plain and percent-encoded, the longest first."""
-    values = [settings.twilio_auth_token.get_secret_value()]
+    values = [one.get_secret_value() for one in (settings.twilio_auth_token, settings.guard.moderation_key)]
     values += [environment.get(name, "") for name in VARIABLES]
     for table in settings.models.values():
         values.append(environment.get(table.key_env, ""))

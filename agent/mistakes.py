@@ -27,7 +27,7 @@ DEFAULT = "default"
 """Source of a value: the default of the setting."""
 PROFILE = "profile "
 """Source of a value: a profile, whose name follows. Any source that is not among these is a file."""
-SECRET = ("api_keys", "calls_key", "twilio_auth_token")
+SECRET = ("api_keys", "calls_key", "twilio_auth_token", "guard.moderation_key")
 """Settings whose values no message shows: a user may have put a key in place of its hash."""
 ROUTE_TABLES = "routes"
 """The setting whose tables [[routes]] are rules."""
@@ -46,6 +46,9 @@ EXPECTATIONS = {
     f"{ROUTE_TABLES}.hours": "two times of day, as 22:00-06:00",
     f"{ROUTE_TABLES}.keys": "a list of the first 8 to 64 characters of the hashes of API keys",
     "vllm": "a table: a line [vllm], and its settings below",
+    "guard": "a table: a line [guard], and its settings below",
+    "guard.region": "a country in two capital letters, such as DE",
+    "guard.moderation": "openai:http://HOST/v1, and #MODEL where the server has several",
     "vllm.speculative_config": 'a table, as {method = "ngram", num_speculative_tokens = 3}',
 }
 """The accepted values in words, for settings whose pattern is unreadable."""

@@ -24,6 +24,7 @@ from rejoinder.agent.cli.commands import loaded
 from rejoinder.agent.config import FIELDS
 from rejoinder.agent.metrics.catalogue import metrics_table
 from rejoinder.agent.mistakes import accepted, variable
+from rejoinder.agent.tables import SETTING_TABLES, TABLE_FIELDS
 from rejoinder.models.llm.routing.settings import RouteSettings
 
 log = logging.getLogger("mkdocs.hooks.rejoinder")
@@ -81,7 +82,7 @@ def settings() -> Iterator[str]:
     yield "| setting | default | accepted | what it does |"
     yield "|---|---|---|---|"
     for name, field in FIELDS.items():
-        if name == "vllm":
+        if name in SETTING_TABLES:
             continue
         default = field.get_default(call_default_factory=True)
         shown = "unset" if default is None or default is PydanticUndefined else _value(default)
@@ -103,10 +104,9 @@ def routes() -> Iterator[str]:
 
 
 def variables() -> Iterator[str]:
-    """Yield the environment variable of each setting of vLLM, whose names are made in another way."""
-    for name in FIELDS:
-        if name.startswith("vllm."):
-            yield f"- `{name}`: `{variable(name)}`"
+    """Yield the environment variable of each setting in a table, whose names are made in another way."""
+    for name in TABLE_FIELDS:
+        yield f"- `{name}`: `{variable(name)}`"
 
 
 def _cell(text: str) -> str:

@@ -22,6 +22,7 @@ from rejoinder.pipeline.events import (
     ReplyAudio,
     ReplyCalled,
     ReplyDone,
+    ReplyRefused,
     ReplyStarted,
     ReplyText,
     SpeechStarted,
@@ -30,6 +31,8 @@ from rejoinder.pipeline.events import (
     TurnTraced,
 )
 from rejoinder.pipeline.fitting import check_fits
+from rejoinder.pipeline.guarding.guard import Guard, Judge
+from rejoinder.pipeline.guarding.rules import Rules
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import (
     Llm,
@@ -72,7 +75,9 @@ __all__ = [
     "Entry",
     "Event",
     "Floor",
+    "Guard",
     "History",
+    "Judge",
     "Key",
     "Llm",
     "LoadLevel",
@@ -94,9 +99,11 @@ __all__ = [
     "ReplyAudio",
     "ReplyCalled",
     "ReplyDone",
+    "ReplyRefused",
     "ReplyRequest",
     "ReplyStarted",
     "ReplyText",
+    "Rules",
     "Session",
     "SharedVadStream",
     "Speculation",

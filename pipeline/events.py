@@ -132,6 +132,17 @@ class ReplyAudio:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplyRefused:
+    """A guard has refused a clause of a reply: a sentence replaces it, and the reply ends with that.
+
+    It may come before the audio of the clauses in front of it. reason: the rule, or what the judge said.
+    """
+
+    turn: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyCalled:
     """A reply has finished its words and calls a tool: run it, and insert its result into the history."""
 
@@ -143,14 +154,15 @@ class ReplyCalled:
 class ReplyDone:
     """A reply has ended: no more events of it follow.
 
-    status: "completed" if all of it was sent, "incomplete" if it reached its limit of tokens or seconds,
-        "cancelled" if it was stopped, "failed" if a model failed.
+    status: "completed" if all of it was sent, "incomplete" if it reached its limit of tokens or seconds or a
+        guard refused a clause, "cancelled" if it was stopped, "failed" if a model failed.
     heard: the text played before the reply was cancelled; otherwise all text sent.
     error: the message of the failure, "" without one.
     usage: tokens used, None if the language model does not count tokens.
     code: error code of a ProtocolError, "" otherwise.
     cause: the exception of a failed reply, for operators; do not show its text to callers.
     played: seconds of its audio that were played.
+    refused: why a guard refused a clause of it, "" if none did.
     trace: the times and counts of the reply, None where nothing ran.
     """
 
@@ -162,6 +174,7 @@ class ReplyDone:
     code: str = ""
     cause: BaseException | None = field(default=None, repr=False, compare=False)
     played: float = field(default=0.0, compare=False)
+    refused: str = ""
     trace: Trace | None = field(default=None, repr=False, compare=False)
 
 
@@ -190,6 +203,7 @@ Event = (
     | ReplyStarted
     | ReplyText
     | ReplyAudio
+    | ReplyRefused
     | ReplyCalled
     | ReplyDone
     | TurnTraced

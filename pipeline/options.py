@@ -9,6 +9,7 @@ from typing import TypeAlias
 from rejoinder.pipeline.caching.answers import AnswerCache
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
 from rejoinder.pipeline.fitting import check_fits
+from rejoinder.pipeline.guarding.guard import Guard
 from rejoinder.pipeline.history import PROMPT_CHARACTERS
 from rejoinder.pipeline.interfaces import NO_TOOLS, Llm, Message, Stt, Tools, Tts, TurnModel, Vad
 from rejoinder.pipeline.prompt import Entry
@@ -145,7 +146,8 @@ class Options:
     apology: spoken if the language model fails before the first clause of a reply; "" for silence.
     cut_apology: spoken in place of the rest if it fails later.
     key: SHA-256 of the API key that the call counts for, "" for none. Rules for language models read it.
-    cache: answers that may be used again; None for none. Replies with tools or ``context`` do not use it.
+    cache: answers that may be used again; None for none. Replies with tools, ``context`` or a guard use none.
+    guard: what the clauses of a reply must pass before they are heard; None for nothing.
     """
 
     instructions: str = INSTRUCTIONS
@@ -175,6 +177,7 @@ class Options:
     cut_apology: str = ""
     key: str = ""
     cache: AnswerCache | None = None
+    guard: Guard | None = None
 
     @property
     def shown_examples(self) -> Sequence[Message]:

@@ -25,6 +25,7 @@ PART_NAMES = {
     "first_token": "LLM first token",
     "first_clause": "LLM first clause",
     "first_audio": "TTS first audio",
+    "guarded": "wait for the guard",
     "committed": "wait for the end of the turn",
     "audio_sent": "send",
 }

@@ -12,6 +12,7 @@ from rejoinder.agent.app.fillers import FILLER_AFTER_S, USUAL_FILLERS
 from rejoinder.agent.app.functions.signatures import check_hook
 from rejoinder.agent.app.tool import TOOL_TIMEOUT_S, Sequel, Tool, add_tool, tool_of
 from rejoinder.agent.app.worker import Worker
+from rejoinder.pipeline import Guard
 
 Function: TypeAlias = Callable[..., Any]
 Hook = TypeVar("Hook", bound=Callable[..., Any])
@@ -27,7 +28,9 @@ class Hooks:
     on_turn: list[Function] = field(default_factory=list)
     on_end: list[Function] = field(default_factory=list)
     on_failure: list[Function] = field(default_factory=list)
+    on_reply: list[Function] = field(default_factory=list)
     context: list[Function] = field(default_factory=list)
+    guard: list[Function] = field(default_factory=list)
 
 
 class Agent(Sequel, Generic[State, Resources]):
@@ -44,6 +47,8 @@ class Agent(Sequel, Generic[State, Resources]):
         ``{"dutch": {"stt": "whisper:base@nl"}}``; the roles are vad, turn, stt, llm and tts.
     agents: those to which it can hand a call: a tool returns one of them. name: for the log.
     delegate: does what takes long, behind the agent, which talks on with the caller.
+    guard: what each clause of the language model must pass before it is heard; ``guardrails`` makes one. None
+        for the server's. ``Agent.guard`` adds functions of your own.
     state: makes the integrator's state of a new call, such as a dataclass.
     lifespan: opens what all calls share, such as a database, for as long as the server runs;
         ``call.resources`` is what it yields.
@@ -66,6 +71,7 @@ class Agent(Sequel, Generic[State, Resources]):
         models: Mapping[str, Mapping[str, str]] | None = None,
         agents: Sequence[Agent[Any, Any]] = (),
         delegate: Worker | None = None,
+        guard: Guard | None = None,
         name: str = "",
         state: Callable[[], State] | None = None,
         lifespan: Lifespan[Resources] | None = None,
@@ -76,6 +82,8 @@ class Agent(Sequel, Generic[State, Resources]):
             raise TypeError(f"fillers is a text: it must be a sequence of texts, such as ({fillers!r},)")
         if delegate is not None and not isinstance(delegate, Worker):
             raise TypeError(f"delegate needs a Worker, not {type(delegate).__name__}")
+        if guard is not None and not isinstance(guard, Guard):
+            raise TypeError(f"guard needs a Guard, as guardrails(...) makes it, not {type(guard).__name__}")
         _check(state, lifespan)
         self.instructions = instructions
         self.greeting = greeting
@@ -85,6 +93,7 @@ class Agent(Sequel, Generic[State, Resources]):
         self.models = dict(models or {})
         self.agents = list(agents)
         self.delegate = delegate
+        self.given_guard = guard
         self.name = name or "an agent"
         self.state = state
         self.lifespan = lifespan
@@ -156,8 +165,8 @@ class Agent(Sequel, Generic[State, Resources]):
     def on_turn(self, hook: Hook) -> Hook:
         """Run ``hook(call, words)`` after each turn of the caller; a decorator.
 
-        words: what the caller said or typed. The reply does not wait for the hook. Raises TypeError like
-        ``on_call``.
+        words: what the caller said or typed, a ``TurnWords``. The reply does not wait for the hook. Raises
+        TypeError like ``on_call``.
         """
         check_hook(hook, "on_turn", "call", "words")
         self.hooks.on_turn.append(hook)
@@ -174,6 +183,28 @@ class Agent(Sequel, Generic[State, Resources]):
         """
         check_hook(hook, "context", "call", "words")
         self.hooks.context.append(hook)
+        return hook
+
+    def guard(self, judge: Hook) -> Hook:
+        """Let ``judge(call, text)`` refuse a clause before the caller hears it; a decorator.
+
+        text: the last 1,000 characters of the reply, up to the end of the clause. It returns why the clause
+        is refused, "" or None to let it pass. It runs while the clause is synthesised, and at most
+        ``Guard.wait_s``. It runs on guesses, too, which may never be heard. So it may read, and must not
+        change anything. A plain function runs in a thread. Raises TypeError like ``on_call``.
+        """
+        check_hook(judge, "guard", "call", "text")
+        self.hooks.guard.append(judge)
+        return judge
+
+    def on_reply(self, hook: Hook) -> Hook:
+        """Run ``hook(call, words)`` after each reply; a decorator. It may check the words and end the call.
+
+        words: what the caller was sent of the reply; of one that was cut off, what was played. The
+        conversation does not wait for the hook. Raises TypeError like ``on_call``.
+        """
+        check_hook(hook, "on_reply", "call", "words")
+        self.hooks.on_reply.append(hook)
         return hook
 
     def on_failure(self, hook: Hook) -> Hook:

@@ -14,6 +14,7 @@ from rejoinder.agent.app.call_line import SAID, CallLine, RecordingControl
 from rejoinder.agent.app.fillers import Fillers
 from rejoinder.agent.app.filling import Filling
 from rejoinder.agent.app.giving_up import Failures
+from rejoinder.agent.app.guarding.clause_guard import clause_guard
 from rejoinder.agent.app.hand_overs import HandOvers
 from rejoinder.agent.app.runs import Action, CancelRun, InsertResult, TellResults, ToolRuns
 from rejoinder.agent.app.tool import ToolError, result_of
@@ -93,7 +94,8 @@ class AgentCall:
     def _options(self) -> Options:
         options = self.call.options
         context = self._knowledge or options.context
-        return replace(options, tools=self._with_own(options.tools), context=context)
+        guard = clause_guard(self.call, self._host.run_guard)
+        return replace(options, tools=self._with_own(options.tools), context=context, guard=guard)
 
     def respond(self, session: Session, request: ReplyRequest | None) -> None:
         """Start the reply that a client requests, with the agent's tools, once the agent's runs have results.
@@ -183,7 +185,9 @@ class AgentCall:
                 self._runs.reply_started(has_prompt=tag != SAID)
             case TurnTraced(trace) if trace.turn not in self._out_of_band:
                 self._failures.traced(trace)
-            case ReplyDone(turn, status):
+            case ReplyDone(turn, status, heard):
+                if heard:
+                    self._host.replied(self.call, heard)
                 self._act(session, self._runs.reply_done())
                 self._count(turn, status)
             case SpeechStarted():

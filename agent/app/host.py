@@ -17,13 +17,14 @@ from rejoinder.agent.app.call import Call, CallInfo, RefusedCall
 from rejoinder.agent.app.functions.lifespans import entered
 from rejoinder.agent.app.functions.runner import FunctionRunner
 from rejoinder.agent.app.giving_up import GiveUp
+from rejoinder.agent.app.guarding.turn_words import TurnWords
 from rejoinder.agent.app.knowledge import Knowledge
 from rejoinder.agent.app.tool import Tool, ToolError, by_name
 from rejoinder.agent.app.tool_result import TAKEN_OVER, TOOL_FAILED, ToolResult
 from rejoinder.agent.app.worker import Task
 from rejoinder.agent.config import ConfigError
 from rejoinder.agent.instructions import dated
-from rejoinder.pipeline import Llm, Models, Options, ToolCall, ToolLlm, Tools
+from rejoinder.pipeline import Guard, Llm, Models, Options, ToolCall, ToolLlm, Tools
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,8 @@ TOOL_THREADS = 32
 """Most threads of synchronous tools at a time; further ones wait."""
 HOOK_THREADS = 32
 """Most threads of synchronous hooks at a time; tools that hang hold up no hook."""
+GUARD_THREADS = 32
+"""Most threads of synchronous guard functions at a time; those that hang hold up no hook."""
 ONLY_AGENTS = "This tool hands the call over, which only the agent itself can do."
 """The result of a worker's tool that returns an agent."""
 BROKEN_AGENT = "the agent could not take the call"
@@ -66,6 +69,8 @@ class AgentHost:
         self._resources: dict[Lifespan[Any], Any] = {}
         self._runner = runner(TOOL_THREADS)
         self._hook_runner = runner(HOOK_THREADS)
+        self._guard_runner = runner(GUARD_THREADS)
+        self._server_guard: Guard | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._calls: set[Call] = set()
         self._retired = asyncio.Event()
@@ -81,6 +86,8 @@ class AgentHost:
             for agent in self._agents:
                 if agent.lifespan and agent.lifespan not in self._resources:  # agents may share one
                     self._resources[agent.lifespan] = await entered(agent.lifespan, stack)
+                if agent.given_guard:
+                    stack.push_async_callback(agent.given_guard.aclose)
             yield
 
     @property
@@ -104,7 +111,8 @@ class AgentHost:
             raise ConfigError(f"the agent has tools ({names}), and {reason}")
 
     def options(self, options: Options) -> Options:
-        """Return the options of a server's sessions with the words of the agent."""
+        """Return the options of a server's sessions with the words and the guard of the agent."""
+        self._server_guard = options.guard
         return _with_words(options, self.agent)
 
     async def answer(self, info: CallInfo, options: Options) -> AgentCall | None:
@@ -129,7 +137,7 @@ class AgentHost:
         """
         if other not in self._agents:
             raise LookupError(f"{other.name} is unknown here: name it in agents=[...] of another agent")
-        options = replace(call.options, greeting="")
+        options = replace(call.options, greeting="", guard=self._server_guard)
         try:
             new = self._called(other, call.info, _with_words(options, other))
             new.state = call.state if new.state is None else new.state
@@ -198,10 +206,22 @@ class AgentHost:
         """Run a hook and return its result; its exceptions pass. Cancelling is that of ``FunctionRunner``."""
         return await self._hook_runner.run(hook, *arguments)
 
+    async def run_guard(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of ``Agent.guard`` and return its result; its exceptions pass.
+
+        Cancelling is that of ``FunctionRunner``.
+        """
+        return await self._guard_runner.run(function, *arguments)
+
+    def replied(self, call: Call, words: str) -> None:
+        """Take the end of a reply, and run the hooks after it in a task of their own."""
+        if call.agent and (hooks := call.agent.hooks.on_reply):
+            self.spawn(self._run_hooks(hooks, "on_reply", call, words), "on_reply")
+
     def turned(self, call: Call, words: str) -> None:
         """Take a turn of the caller, and run the hooks after it in a task of their own."""
         if call.agent and (hooks := call.agent.hooks.on_turn):
-            self.spawn(self._run_hooks(hooks, "on_turn", call, words), "on_turn")
+            self.spawn(self._run_hooks(hooks, "on_turn", call, TurnWords(words)), "on_turn")
 
     def reply_failed(self, call: Call, failures: int) -> asyncio.Task[None] | None:
         """Take a reply that failed, and run the hooks after it in a task of their own, if there are any.
@@ -248,7 +268,8 @@ class AgentHost:
     @property
     def _takes_part(self) -> bool:
         hooks = self.agent.hooks
-        other = hooks.on_call or hooks.on_turn or hooks.on_end or hooks.on_failure
+        other = hooks.on_call or hooks.on_turn or hooks.on_end or hooks.on_failure or hooks.on_reply
+        other = other or hooks.guard
         return bool(self.answers_text or other or self.give_up)
 
     @property
@@ -318,4 +339,5 @@ def _with_words(options: Options, agent: Agent[Any, Any]) -> Options:
         instructions=words or options.instructions,
         examples=() if words else options.examples,
         greeting=agent.greeting or options.greeting,
+        guard=agent.given_guard or options.guard,
     )

@@ -11,12 +11,13 @@ from rejoinder.pipeline.replying.text.clauses import clauses_of
 
 
 async def rehearsed(models: Models, options: Options, fillers: Sequence[str]) -> Models:
-    """Return the models with a voice that has synthesised greeting, apologies and fillers already.
+    """Return the models with a voice that has synthesised greeting, apologies, refusal and fillers already.
 
     Cancelling stops that.
     """
     voice = models.tts if isinstance(models.tts, PhraseVoice) else PhraseVoice(models.tts)
-    sentences = (options.greeting, options.apology, options.cut_apology)
+    refusal = options.guard.say if options.guard else ""
+    sentences = (options.greeting, options.apology, options.cut_apology, refusal)
     clauses = [clause for sentence in sentences for clause in clauses_of(sentence)]
     await voice.rehearse([*clauses, *fillers])
     return replace(models, tts=voice)

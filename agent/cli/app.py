@@ -340,7 +340,7 @@ def key() -> None:
 
 def show_config(settings: Settings, sources: dict[str, str]) -> None:
     """Print each setting, its value and its source; of vLLM's settings, only those that are set."""
-    from rejoinder.agent.config import flat
+    from rejoinder.agent.tables import flat
 
     table = Table("setting", "value", "from")
     for name, value in flat({**settings.model_dump(), "vllm": settings.vllm.given()}).items():

@@ -10,10 +10,10 @@ from typing import Annotated, TypeVar
 import typer
 from rich.filesize import decimal
 
-from rejoinder.agent.answer_cache import open_cache
 from rejoinder.agent.cli.options import ConfigOption
 from rejoinder.agent.cli.views.consoles import complain
 from rejoinder.agent.config import ConfigError, load
+from rejoinder.agent.opening import open_cache
 from rejoinder.models.caching.opening import SQLITE_URL
 from rejoinder.models.caching.store import AnswerStore
 

@@ -117,6 +117,8 @@ def reply_measures(done: ReplyDone, llm: str) -> list[Measurement]:
     """Return what the end of a reply measures. llm: see CallMeasures."""
     trace = done.trace
     measured = [Measurement("replies", labels=(done.status,))]
+    if done.refused:
+        measured.append(Measurement("guard_refusals"))
     if done.played:
         measured.append(Measurement("audio_seconds", done.played, ("agent_speech",)))
     if done.cause is not None:

@@ -33,8 +33,8 @@ COUNTERS = {
     "user_turns": ("content", "Turns of callers, by content: words, or none (a sound without words)."),
     "replies": (
         "status",
-        "Replies of the agent that have ended: completed, incomplete (cut short by a limit), cancelled or "
-        "failed.",
+        "Replies of the agent that have ended: completed, incomplete (cut short by a limit or a guard), "
+        "cancelled or failed.",
     ),
     "interruptions": (
         "real",
@@ -61,6 +61,7 @@ COUNTERS = {
         "Requests that went to another language model: hedge (at the deadline of the first token) or "
         "failover (after an error).",
     ),
+    "guard_refusals": ("", "Replies of which a guard refused a clause."),
     "cached_answers": (
         "found",
         "Answers that were looked up in the cache: exact (by the same words), similar (by their meaning), "

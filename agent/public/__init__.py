@@ -16,6 +16,7 @@ from rejoinder.pipeline import (
     Endpointing,
     Engine,
     Event,
+    Guard,
     Llm,
     Message,
     ModelError,
@@ -32,8 +33,10 @@ from rejoinder.pipeline import (
     ReplyAudio,
     ReplyCalled,
     ReplyDone,
+    ReplyRefused,
     ReplyStarted,
     ReplyText,
+    Rules,
     Session,
     SpeechStarted,
     Stt,
@@ -57,10 +60,12 @@ from rejoinder.pipeline import (
 if TYPE_CHECKING:
     from rejoinder.agent.app.agent import Agent
     from rejoinder.agent.app.call import Call
+    from rejoinder.agent.app.guarding.turn_words import TurnWords
     from rejoinder.agent.app.tool import ToolError
     from rejoinder.agent.app.worker import Worker
     from rejoinder.agent.client.call import connect
     from rejoinder.agent.server.embedding import mount
+    from rejoinder.models.guard.guardrails import guardrails
     from rejoinder.models.loading import Specs, open_models
 
 __all__ = [
@@ -73,6 +78,7 @@ __all__ = [
     "Endpointing",
     "Engine",
     "Event",
+    "Guard",
     "Llm",
     "Message",
     "ModelError",
@@ -89,8 +95,10 @@ __all__ = [
     "ReplyAudio",
     "ReplyCalled",
     "ReplyDone",
+    "ReplyRefused",
     "ReplyStarted",
     "ReplyText",
+    "Rules",
     "Session",
     "Specs",
     "SpeechStarted",
@@ -106,10 +114,12 @@ __all__ = [
     "Tts",
     "TurnModel",
     "TurnTraced",
+    "TurnWords",
     "Vad",
     "VadStream",
     "Worker",
     "connect",
+    "guardrails",
     "mount",
     "open_models",
     "open_session",
@@ -121,9 +131,11 @@ _LAZY = {
     "Agent": ("rejoinder.agent.app.agent", "server"),
     "Call": ("rejoinder.agent.app.call", "server"),
     "ToolError": ("rejoinder.agent.app.tool", "server"),
+    "TurnWords": ("rejoinder.agent.app.guarding.turn_words", "server"),
     "Worker": ("rejoinder.agent.app.worker", "server"),
     "Specs": ("rejoinder.models.loading", "local"),
     "connect": ("rejoinder.agent.client.call", "client"),
+    "guardrails": ("rejoinder.models.guard.guardrails", "models"),
     "mount": ("rejoinder.agent.server.embedding", "server"),
     "open_models": ("rejoinder.models.loading", "local"),
 }

@@ -20,7 +20,6 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 
-from rejoinder.agent.answer_cache import open_cache, warn_of_clock
 from rejoinder.agent.app.agent import Agent
 from rejoinder.agent.app.functions.mistakes import BrokenAgent
 from rejoinder.agent.app.giving_up import GiveUp
@@ -31,6 +30,7 @@ from rejoinder.agent.app.reloading import follow
 from rejoinder.agent.config import ConfigError, Settings, open_traces
 from rejoinder.agent.metrics.requests import RequestCounter
 from rejoinder.agent.metrics.telemetry import Telemetry
+from rejoinder.agent.opening import open_cache, open_guard, warn_of_clock
 from rejoinder.agent.server.absence import Absence
 from rejoinder.agent.server.access import (
     SOCKETS,
@@ -120,6 +120,7 @@ class Server:
         self._answers = open_cache(settings, partial(self.telemetry.count, "cached_answers", "failed"))
         if self._answers:
             warn_of_clock(self._hosting.current.agent.instructions or settings.instructions)
+        self._guard = open_guard(settings)
         self._switchboard = Switchboard(
             settings,
             self._keys,
@@ -130,6 +131,7 @@ class Server:
             self.book,
             self._recordings,
             self._answers,
+            self._guard,
         )
         self.calls, self.conversations = self._switchboard.calls, self._switchboard.conversations
 
@@ -189,6 +191,8 @@ class Server:
             try:
                 await stack.enter_async_context(self.telemetry.running())
                 await stack.enter_async_context(self.book.running())
+                if self._guard:
+                    stack.push_async_callback(self._guard.aclose)
                 if self._answers:
                     await stack.enter_async_context(self._answers.running())
                 if self._recordings:

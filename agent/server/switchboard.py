@@ -47,7 +47,7 @@ from rejoinder.agent.wires.transport import Transport, WebSocketTransport, hang_
 from rejoinder.agent.wires.wire import Wire
 from rejoinder.models.caching.cache import SemanticCache
 from rejoinder.models.llm.failover.failover import Failover
-from rejoinder.pipeline import Models, MonitoredLlm, Options, Overloaded, ProtocolError, ToolLlm, Tools
+from rejoinder.pipeline import Guard, Models, MonitoredLlm, Options, Overloaded, ProtocolError, ToolLlm, Tools
 from rejoinder.pipeline.engines import call_id
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,8 @@ class Switchboard:
     """The calls of a server. hosting: of the agent. traces: the open traces file, None for none.
 
     telemetry: what measures and traces the calls. book: what keeps what is said in them. recordings: of their
-    sound, None for none. answers: that may be used again, None for none.
+    sound, None for none. answers: that may be used again, None for none. guard: of the settings, which an
+    agent's own replaces; None for none.
     models: None while they load. calls: those in progress. conversations: of clients that may resume theirs.
     """
 
@@ -75,6 +76,7 @@ class Switchboard:
         book: CallBook,
         recordings: Recordings | None = None,
         answers: SemanticCache | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.models: Models | None = None
         self.calls: set[Call] = set()
@@ -88,11 +90,13 @@ class Switchboard:
         self._book = book
         self._recordings = recordings
         self._answers = answers
+        self._guard = guard
         self._answering = 0
 
     def options(self, key: str = "") -> Options:
         """Return the options of a session with the agent that takes new calls. key: that the client shows."""
-        options = self._hosting.current.options(self._settings.options())
+        given = replace(self._settings.options(), guard=self._guard)
+        options = self._hosting.current.options(given)
         owner = self._keys.owner(key)
         return replace(options, key=owner, cache=self._answers.of(owner) if self._answers else None)
 

@@ -16,6 +16,7 @@ from rejoinder.pipeline import (
     PartialTranscript,
     ReplyCalled,
     ReplyDone,
+    ReplyRefused,
     ReplyStarted,
     ReplyText,
     SpeechStarted,
@@ -130,6 +131,8 @@ def _caption(happened: Event) -> tuple[str, dict[str, Any]] | None:
             return "agent.resumed", {"text": text}
         case ReplyCalled(turn, call):
             return "agent.called", {"turn": turn, "name": call.name, "arguments": call.arguments}
+        case ReplyRefused(turn, reason):
+            return "agent.refused", {"turn": turn, "reason": reason}
         case ReplyDone(turn, status, heard, error):
             fields = {"turn": turn, "status": status, "heard": heard}
             return "agent.done", {**fields, "error": error} if error else fields

@@ -78,11 +78,11 @@ class Traces:
                 self._calling.append(turn)
             case TurnTraced(trace) if trace.turn not in self._written:
                 self._traced[trace.turn] = trace
-            case ReplyDone(turn, status, heard) if turn in self._traced:
+            case ReplyDone(turn) if turn in self._traced:
                 self._written.append(turn)
                 if turn not in self._beside:
                     self._measure(self._traced[turn])
-                self._write(self._file, self._traced.pop(turn), status, heard)
+                self._write(self._file, self._traced.pop(turn), happened)
 
     def _measure(self, trace: Trace) -> None:
         """Put the longest silence of an answer into its trace. Words of a tool are no answer."""
@@ -91,10 +91,11 @@ class Traces:
         if silence := self._silences.answered() if is_answer else self._silences.longest:
             trace.counts["longest_silence_ms"] = round(1000 * silence, 1)
 
-    def _write(self, file: RawIOBase, trace: Trace, status: str, heard: str) -> None:
+    def _write(self, file: RawIOBase, trace: Trace, done: ReplyDone) -> None:
         said, self._typed = trace.said or self._typed, ""
-        line = trace.described() | {"call": self._call, "at": _at(trace), "status": status}
-        words = {"said": said, "heard": heard} | ({"found": trace.found} if trace.found else {})
+        line = trace.described() | {"call": self._call, "at": _at(trace), "status": done.status}
+        line |= {"refused": done.refused} if done.refused else {}
+        words = {"said": said, "heard": done.heard} | ({"found": trace.found} if trace.found else {})
         try:
             file.write(f"{json.dumps(line | words)}\n".encode())
         except (OSError, ValueError) as error:  # the disk is full or the file closed: the call goes on

@@ -12,8 +12,8 @@ from rejoinder.pipeline.prompt import Key
 from rejoinder.pipeline.replying.cancelled_tasks import CancelledTasks
 from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.reply_records import ReplyRecords
+from rejoinder.pipeline.replying.running import attempt, reply_done
 from rejoinder.pipeline.replying.speculation import Speculation
-from rejoinder.pipeline.replying.stages import attempt, reply_done
 from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
 from rejoinder.pipeline.words import normalise
 

@@ -11,7 +11,7 @@ from rejoinder.pipeline.events import Event, ReplyCalled, ReplyStarted
 from rejoinder.pipeline.options import Models
 from rejoinder.pipeline.replying.cancelled_tasks import CancelledTasks
 from rejoinder.pipeline.replying.reply import Reply
-from rejoinder.pipeline.replying.stages import attempt, reply_done
+from rejoinder.pipeline.replying.running import attempt, reply_done
 
 MAX_OUT_OF_BAND = 4
 """Most out-of-band replies of one session at a time; each is a request to the language model."""

@@ -12,6 +12,7 @@ from rejoinder.pipeline.caching.recording import AnswerRecording
 from rejoinder.pipeline.caching.search import Search
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.engines.deadline import Deadline
+from rejoinder.pipeline.guarding.guard import Guard
 from rejoinder.pipeline.interfaces import NO_TOOLS, Tools
 from rejoinder.pipeline.options import Options, ReplyRequest
 from rejoinder.pipeline.replying.commit_gate import CommitGate
@@ -35,7 +36,8 @@ class ReplySettings:
     tools: the tools that it may call.
     max_tokens: as in ``Options``.
     max_seconds: seconds of speech after which no clause begins, 0 for no limit.
-    holds_audio, context_wait_s, apology, cut_apology, key: as in ``Options``.
+    holds_audio, context_wait_s, apology, cut_apology, key: as in ``Options``. guard: that too; None for given
+        words.
     """
 
     words: str = ""
@@ -50,6 +52,7 @@ class ReplySettings:
     apology: str = ""
     cut_apology: str = ""
     key: str = ""
+    guard: Guard | None = None
 
     @property
     def needs_words(self) -> bool:
@@ -72,6 +75,7 @@ class ReplySettings:
             options.apology,
             options.cut_apology,
             options.key,
+            None if request.words else options.guard,
         )
 
 

@@ -59,16 +59,19 @@ class ReplyBuilder:
 
         specs: the spec of each model by role. Only the first words of a call depend on nothing before them: a
         later question may mean a place or a wish that was named earlier. A reply with tools or retrieved
-        knowledge, in text only, or to a prompt of its own depends on more than a cache knows, too.
+        knowledge, in text only, or to a prompt of its own depends on more than a cache knows, too. So does one
+        behind a guard without an identity: it may refuse today what it let pass when the answer was kept.
         """
         if options.cache is None or not specs or not text or self._history.has_user:
             return None
         settings = ReplySettings.of(request, options)
         own = request.words or request.cue or request.prompt is not None
-        if own or settings.tools.functions or options.context or not settings.speaks:
+        unknown = options.guard is not None and not options.guard.identity
+        if own or unknown or settings.tools.functions or options.context or not settings.speaks:
             return None
         opening = self._history.messages(None, request.instructions)
-        scope = scope_of(specs, opening, (settings.max_tokens, settings.max_seconds))
+        rules = {"guard": options.guard.identity} if options.guard else {}
+        scope = scope_of({**specs, **rules}, opening, (settings.max_tokens, settings.max_seconds))
         return CacheQuestion(text, scope, specs.get("stt", ""))
 
     def out_of_band(self, request: ReplyRequest, options: Options) -> Reply:

@@ -8,7 +8,7 @@ class ReplyOutcome:
 
         from     verb      to
         -------  --------  ------------------------------------------
-        running  finish    completed, or incomplete after ``shorten``
+        running  finish    completed, or incomplete after ``shorten`` or ``refuse``
         running  fail      failed
         running  cancel    cancelled
 
@@ -21,6 +21,7 @@ class ReplyOutcome:
         self._shortened = False
         self._interrupted = False
         self._excused: Exception | None = None
+        self._refused = ""
 
     @property
     def status(self) -> str:
@@ -57,13 +58,22 @@ class ReplyOutcome:
         """Whether the user's speech stopped the reply, or its audio after its end."""
         return self._interrupted
 
+    @property
+    def refused(self) -> str:
+        """Why a guard refused a clause of the reply, "" if none did."""
+        return self._refused
+
+    def refuse(self, reason: str) -> None:
+        """Record that a guard refused a clause, which ended the reply."""
+        self._refused = reason
+
     def shorten(self) -> None:
         """Record that a limit of tokens or seconds cut the reply short. After the end it has no effect."""
         self._shortened = True
 
     def finish(self) -> None:
         """End the reply: all of it was sent."""
-        self._end("incomplete" if self._shortened else "completed")
+        self._end("incomplete" if self._shortened or self._refused else "completed")
 
     def fail(self, error: BaseException) -> None:
         """End the reply: a model failed, or its request was refused."""

@@ -1,28 +1,23 @@
-"""Runs a reply by its stages: think, speak and play; a reply in text only has one stage, write."""
+"""The stages of a reply: think, speak and play; a reply in text only has one stage, write."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
 
 from rejoinder.pipeline.audio.chunk import AudioChunk, Words
 from rejoinder.pipeline.caching.answers import CachedAnswer
 from rejoinder.pipeline.channel import Channel
-from rejoinder.pipeline.engines.deadline import current
-from rejoinder.pipeline.errors import ModelError, Overloaded, ProtocolError, asking, first_error
-from rejoinder.pipeline.events import Event, ReplyAudio, ReplyDone, ReplyText, TurnTraced
+from rejoinder.pipeline.errors import ModelError, Overloaded, asking
+from rejoinder.pipeline.events import Event, ReplyAudio, ReplyText, TurnTraced
 from rejoinder.pipeline.interfaces import Llm, ToolCall, ToolLlm, Tts
-from rejoinder.pipeline.options import Models
 from rejoinder.pipeline.prompt import EMPTY_ANSWER, expects_words
 from rejoinder.pipeline.replying.playout import spread
 from rejoinder.pipeline.replying.reply import Reply
-from rejoinder.pipeline.replying.retrieval import Lookup
 from rejoinder.pipeline.replying.text.answer_filter import filtered
 from rejoinder.pipeline.replying.text.clauses import ClauseSplitter, clauses_of
 from rejoinder.pipeline.replying.text.filler import Filler
-from rejoinder.pipeline.upstream import upstream
 
 SLICE_SECONDS = 0.04
 """Duration of a slice of audio."""
@@ -33,85 +28,8 @@ SENTENCE_ENDS = (".", "!", "?")
 CONTROL_PLACES = 64
 """Places in a session's event channel that audio leaves free for events that cannot wait."""
 
-CLAUSES_AHEAD = 2
-"""Most clauses that wait for the voice."""
-AUDIO_AHEAD = 8
-"""Most slices of audio that wait for the play stage: with ``SLICE_SECONDS``, about a third of a second."""
-
 SpokenSlice = tuple[str, AudioChunk, Words]
 """The clause that begins, or ""; a slice of its audio; and the times of its words."""
-
-
-async def attempt(
-    reply: Reply, models: Models, out: Channel[Event], warming: asyncio.Task[None] | None = None
-) -> BaseException | None:
-    """Run the stages of a reply until all of it is sent; return the error that ended them, None without one.
-
-    warming: a task that fills the language model's cache, which is awaited first. Cancelling discards
-    everything in flight.
-    """
-    current.set(reply.output.deadline)
-    upstream.set(reply.upstream)
-    reply.upstream.language = getattr(models.stt, "language", "")
-    reply.upstream.load = models.load_shedder.load.busy
-    try:
-        if found := await reply.cached():
-            await _play_again(reply, found, out)
-            return None
-        if not reply.settings.words:  # given words do not use the language model
-            reply.generation.begin()
-        if lookup := reply.generation.lookup:
-            await _inform(reply, lookup)
-        if warming:
-            await asyncio.wait([warming])
-        if reply.settings.speaks:
-            await _speak(reply, models, out)
-        else:
-            await reply.generation.count_prompt(models.llm)
-            await write(reply, models.llm, out)
-    except Exception as error:
-        return first_error(error)
-    return reply.outcome.excused
-
-
-async def _inform(reply: Reply, lookup: Lookup) -> None:
-    """Put into the prompt what was retrieved, once it is there, or do without after the longest wait."""
-    if not lookup.task.done():
-        await lookup.wait(reply.settings.context_wait_s)
-        reply.mark("context")
-    reply.generation.inform(lookup.text)
-    reply.trace.found = lookup.text
-    reply.trace.count({"context_ms": lookup.seconds * 1000.0} if lookup.task.done() else {"context_late": 1})
-
-
-async def _speak(reply: Reply, models: Models, out: Channel[Event]) -> None:
-    reply.clauses = clauses = Channel[str](CLAUSES_AHEAD, "clauses")
-    audio: Channel[SpokenSlice] = Channel(AUDIO_AHEAD, "audio")
-    async with asyncio.TaskGroup() as tasks:
-        thinking = tasks.create_task(think(reply, models.llm, clauses))
-        speaking = tasks.create_task(speak(reply, models.tts, clauses, audio))
-        speaking.add_done_callback(lambda _: thinking.cancel())  # the voice may have reached the limit
-        reply.own(tasks.create_task(play(reply, audio, out)))
-
-
-async def _play_again(reply: Reply, found: CachedAnswer, out: Channel[Event]) -> None:
-    audio: Channel[SpokenSlice] = Channel(AUDIO_AHEAD, "audio")
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(replay(reply, found, audio))
-        reply.own(tasks.create_task(play(reply, audio, out)))
-
-
-def reply_done(reply: Reply, llm: Llm, played: float) -> ReplyDone:
-    """Return the ReplyDone event of a reply that has ended, of which ``played`` seconds were played."""
-    status, error = reply.outcome.status, reply.outcome.error
-    usage = reply.upstream.usage or reply.generation.usage(llm)
-    done = ReplyDone(
-        reply.id, status, reply.output.heard(played), usage=usage, played=played, trace=reply.trace
-    )
-    if error is None:
-        return done
-    code = (error.code if isinstance(error, ProtocolError) else "") or ""
-    return replace(done, error=str(error) or type(error).__name__, code=code, cause=error)
 
 
 async def answer(reply: Reply, llm: Llm) -> AsyncGenerator[str, None]:
@@ -208,21 +126,25 @@ async def speak(reply: Reply, tts: Tts, inp: Channel[str], out: Channel[SpokenSl
         if most and reply.output.synthesised >= most:
             reply.outcome.shorten()
             break
-        if isinstance(clause, Filler) and reply.has_answer:
-            continue
-        text, seconds = clause, 0.0
-        with asking("voice"):
-            async with aclosing(tts.speak(clause)) as chunks:
-                async for chunk in chunks:
-                    reply.mark("filler" if isinstance(clause, Filler) else "first_audio")
-                    seconds += chunk.seconds
-                    reply.output.add_synthesised(chunk.seconds)
-                    words = chunk.words or spread(clause, seconds)
-                    for piece in chunk.slices(int(SLICE_SECONDS * chunk.rate)):
-                        await out.send((text, piece, words))
-                        text = ""
+        if not (isinstance(clause, Filler) and reply.has_answer):
+            await speak_clause(reply, tts, clause, out)
     reply.output.end()
     out.close()
+
+
+async def speak_clause(reply: Reply, tts: Tts, clause: str, out: Channel[SpokenSlice]) -> None:
+    """Turn one clause into slices of audio. Raises ModelError. Cancelling stops the voice."""
+    text, seconds = clause, 0.0
+    with asking("voice"):
+        async with aclosing(tts.speak(clause)) as chunks:
+            async for chunk in chunks:
+                reply.mark("filler" if isinstance(clause, Filler) else "first_audio")
+                seconds += chunk.seconds
+                reply.output.add_synthesised(chunk.seconds)
+                words = chunk.words or spread(clause, seconds)
+                for piece in chunk.slices(int(SLICE_SECONDS * chunk.rate)):
+                    await out.send((text, piece, words))
+                    text = ""
 
 
 async def replay(reply: Reply, answer: CachedAnswer, out: Channel[SpokenSlice]) -> None:

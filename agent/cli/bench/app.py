@@ -10,6 +10,7 @@ from rejoinder.agent.cli.bench.bargein import bargein
 from rejoinder.agent.cli.bench.cache import cache
 from rejoinder.agent.cli.bench.echo import echo
 from rejoinder.agent.cli.bench.failover import failover
+from rejoinder.agent.cli.bench.guard import guard
 from rejoinder.agent.cli.bench.heard import heard
 from rejoinder.agent.cli.bench.latency import latency
 from rejoinder.agent.cli.bench.load import load
@@ -25,7 +26,7 @@ from rejoinder.agent.cli.bench.turns import turns
 app = typer.Typer(cls=Benches, invoke_without_command=True)
 app.callback()(latency)
 for command in (
-    answers, bargein, cache, echo, failover, heard, load, models, openings, overhead, routing, simulate, soak,
-    stt, turns
+    answers, bargein, cache, echo, failover, guard, heard, load, models, openings, overhead, routing,
+    simulate, soak, stt, turns
 ):  # fmt: skip
     app.command()(command)

@@ -71,7 +71,8 @@ def _turn(turn: Mapping[str, Any]) -> list[RenderableType]:
         lines.append(Text.assemble(("caller ", "cyan"), _plain(turn["said"])))
     if turn["text"]:
         lines.append(Text.assemble(("agent  ", "green"), *heard_and_cut(turn["text"], turn["heard"])))
-    lines += [_plain(f"       {note}", "red") for note in (turn["error"],) if note]
+    refused = f"refused by the guard: {turn['refused']}" if turn.get("refused") else ""
+    lines += [_plain(f"       {note}", "red") for note in (turn["error"], refused) if note]
     for tool in turn["tools"]:
         ran = "runs" if tool["ms"] is None else _ms(tool["ms"])
         words = f"{tool['name']}({tool['arguments']}) → {tool['result']}"

@@ -30,7 +30,7 @@ def rewrite(record: CallRecord, change: Callable[[str], str]) -> None:
         whole = turn.heard == turn.text
         turn.said, turn.text = change(turn.said), change(turn.text)
         turn.heard = turn.text if whole else change(turn.heard or "")
-        turn.error = change(turn.error)
+        turn.error, turn.refused = change(turn.error), change(turn.refused)
         for tool in turn.tools:
             tool.arguments, tool.result = in_json(tool.arguments, change), in_json(tool.result, change)
 

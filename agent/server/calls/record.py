@@ -66,6 +66,7 @@ class TurnRecord:
     speaks: bool = True
     status: str = ""
     error: str = ""
+    refused: str = ""
     trace: Trace | None = None
     latency_ms: float = 0.0
     tokens: tuple[int, int] | None = None
@@ -95,6 +96,7 @@ class TurnRecord:
             "beside": self.beside,
             "status": self.status,
             "error": self.error,
+            "refused": self.refused,
             "latency_ms": round(self.latency_ms, 1),
             "tokens": {"read": self.tokens[0], "written": self.tokens[1]} if self.tokens else None,
             "tools": [tool.described() for tool in self.tools],

@@ -210,7 +210,7 @@ class CallRecorder:
         turn.latency_ms = 1000.0 * turn.trace.latency if turn.trace else 0.0
         if turn.trace:  # words of a greeting or from the cache have no tokens
             turn.models = turn.trace.models or [self._llm] * bool(turn.trace.tokens)
-        turn.heard = clean(done.heard, MAX_FIELD)
+        turn.heard, turn.refused = clean(done.heard, MAX_FIELD), clean(done.refused, MAX_FIELD)
         if done.status == "failed":
             cause = done.cause if isinstance(done.cause, Exception) else None
             turn.error = self._text(public_error(cause).message if cause else done.error)

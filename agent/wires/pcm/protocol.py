@@ -55,6 +55,7 @@ from rejoinder.pipeline import (
     ProtocolError,
     ReplyAudio,
     ReplyDone,
+    ReplyRefused,
     ReplyStarted,
     ReplyText,
     SpeechStarted,
@@ -191,6 +192,8 @@ class Pcm:
                 return [{"type": "reply_started", "turn": turn}]
             case ReplyText(turn, text):
                 return [{"type": "reply_text", "turn": turn, "text": text}]
+            case ReplyRefused(turn, reason):
+                return [{"type": "reply_refused", "turn": turn, "reason": reason}]
             case ReplyDone():
                 return self._done(event)
             case Truncated(turn, text):

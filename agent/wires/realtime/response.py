@@ -246,7 +246,7 @@ class Response:
         if status == "cancelled":
             details = {"type": "cancelled", "reason": reason}
         elif status == "incomplete":
-            details = {"type": "incomplete", "reason": "max_output_tokens"}
+            details = {"type": "incomplete", "reason": reason or "max_output_tokens"}
         elif status == "failed":
             code = reason or "model_error"
             cause = {"type": kind_of(code), "code": code, "message": error[:MAX_MESSAGE]}

@@ -186,12 +186,16 @@ class Responses:
         if done.status == "failed":
             code = done.code or "model_error"
             events.append(failure(ProtocolError(done.error, code), None, kind_of(code)))
-        reason = "client_cancelled" if self._cancelling or response.beside else "turn_detected"
+        match done.status:
+            case "failed":
+                reason = done.code
+            case "incomplete":
+                reason = "content_filter" if done.refused else ""
+            case _:
+                reason = "client_cancelled" if self._cancelling or response.beside else "turn_detected"
         if not response.beside:
             self._cancelling = False
-        events += response.end(
-            done.status, done.code if done.status == "failed" else reason, done.usage, done.error
-        )
+        events += response.end(done.status, reason, done.usage, done.error)
         if not response.corrected:
             response.keep_heard(done.heard)
         return events

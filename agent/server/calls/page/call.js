@@ -76,6 +76,7 @@ function turnItem(turn) {
   if (turn.text) item.append(answer(turn));
   const notes = [
     turn.error && `Error: ${turn.error}`,
+    turn.refused && `Refused by the guard: ${turn.refused}`,
     (turn.counts.cache_exact || turn.counts.cache_similar) && "From the cache",
     turn.route?.model && `Route: ${turn.route.model} (${turn.route.reason})`,
     turn.tokens && `Tokens: ${turn.tokens.read} read, ${turn.tokens.written} written`,

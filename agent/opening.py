@@ -1,4 +1,4 @@
-"""Opens the cache of answers that the settings name."""
+"""Opens what the settings name beside the models: the cache of answers, and the guard."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from rejoinder.agent.config import ConfigError, Settings
 from rejoinder.models.caching.cache import SemanticCache
 from rejoinder.models.caching.opening import open_store
-from rejoinder.pipeline import PipelineError
+from rejoinder.pipeline import Guard, PipelineError
 
 log = logging.getLogger(__name__)
 
@@ -32,3 +32,11 @@ def warn_of_clock(instructions: str) -> None:
     if "{time}" in instructions:
         why = "the instructions have {time}, so an answer is found again within the same minute only"
         log.warning("answer_cache: %s; set instructions without {time}", why)
+
+
+def open_guard(settings: Settings) -> Guard | None:
+    """Return the guard of the settings, None if no rule is set. Raises ConfigError without its packages."""
+    try:
+        return settings.guard.guard()
+    except PipelineError as error:
+        raise ConfigError(f"guard: {error}") from error

@@ -1,0 +1,1 @@
+"""An agent's own part in guardrails: its functions, and what it learns of suspicious turns."""

@@ -1,0 +1,1 @@
+"""What guardrails cost, and how often a prompt injection is noticed."""

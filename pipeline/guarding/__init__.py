@@ -1,0 +1,1 @@
+"""Guardrails: what the agent's words must pass before the caller hears them."""
