@@ -32,6 +32,7 @@ EXTRA_MODULES = {
     "piper": ("piper",),
     "hibari": ("hibari",),
     "mic": ("sounddevice",),
+    "guard": ("phonenumbers",),
     "nvml": ("pynvml",),
     "otel": ("opentelemetry",),
     "profile": ("psutil",),

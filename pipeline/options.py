@@ -146,7 +146,8 @@ class Options:
     apology: spoken if the language model fails before the first clause of a reply; "" for silence.
     cut_apology: spoken in place of the rest if it fails later.
     key: SHA-256 of the API key that the call counts for, "" for none. Rules for language models read it.
-    cache: answers that may be used again; None for none. Replies with tools, ``context`` or a guard use none.
+    cache: answers that may be used again; None for none. Replies with tools, ``context`` or a guard
+        of functions use none.
     guard: what the clauses of a reply must pass before they are heard; None for nothing.
     """
 

@@ -43,6 +43,6 @@ def guardrails(
     asked = [*judges]
     if moderation:
         asked.append(moderated_by(moderation, key))
-    parts = [block, patterns or {}, redact, region, scripts, max_characters, moderation, strict]
-    identity = "" if judges else repr([list(part) if isinstance(part, tuple) else part for part in parts])
+    rule_set = [list(block), dict(patterns or {}), sorted(redact), region, sorted(scripts), max_characters]
+    identity = "" if judges else repr([*rule_set, moderation, strict])
     return Guard(rules, asked, wait_s, strict, say, marks_injection, identity)

@@ -14,10 +14,12 @@ from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.simulate.scenario import Talk, sleep_until
 from rejoinder.models.caching.cache import CACHE_RETRY_S, LOOKUP_S, SemanticCache
 from rejoinder.models.caching.store import Stats
+from rejoinder.models.guard.guardrails import guardrails
 from rejoinder.models.scripted import ScriptedLlm
 from rejoinder.pipeline import (
     AudioChunk,
     EndOfTurn,
+    Guard,
     Options,
     ReplyAudio,
     ReplyText,
@@ -166,6 +168,38 @@ def test_tools_and_knowledge_need_the_language_model() -> None:
         talk = call(shelf, CAPITAL, **more)
         assert "cache_miss" not in counts(talk)
         assert (shelf.asked, shelf.entries) == (0, {})
+
+
+def test_a_guard_is_part_of_the_key() -> None:
+    """Answers that one guard let pass are not heard behind another one, nor any behind a function."""
+    shelf = Shelf()
+    bakery, strict = guardrails(block=["poison"]), guardrails(block=["poison", "paris"])
+    assert counts(call(shelf, CAPITAL, guard=bakery))["cache_miss"] == 1
+    assert counts(call(shelf, CAPITAL, guard=guardrails(block=["poison"])))["cache_exact"] == 1
+    assert counts(call(shelf, CAPITAL))["cache_miss"] == 1, "without a guard"
+    refused = call(shelf, CAPITAL, guard=strict)
+    assert counts(refused)["cache_miss"] == counts(refused)["refused"] == 1
+    assert counts(call(shelf, CAPITAL, guard=strict))["cache_miss"] == 1, "what was refused is not kept"
+    asked = shelf.asked
+    call(shelf, CAPITAL, guard=guardrails(judges=[friendly]))
+    assert shelf.asked == asked, "a function may judge otherwise each time"
+
+
+def test_an_answer_is_not_kept_if_a_judge_did_not_decide() -> None:
+    shelf = Shelf()
+    undecided = Guard(judges=[broken], identity="a moderation endpoint that is down")
+    assert counts(call(shelf, CAPITAL, guard=undecided))["guard_undecided"] >= 1
+    assert not shelf.entries
+
+
+async def friendly(text: str) -> str:
+    """Refuse nothing."""
+    return ""
+
+
+async def broken(text: str) -> str:
+    """Fail."""
+    raise RuntimeError("down")
 
 
 def test_only_the_first_words_of_a_call_are_looked_up() -> None:
