@@ -13,7 +13,8 @@ class CacheSettings(BaseModel):
     """The settings of the cache of answers. REJOINDER_CACHE is another thing: the folder of the models."""
 
     answer_cache: str = Field(
-        "", description="where answers are kept to be used again, as sqlite:PATH; empty: nowhere"
+        "",
+        description="where answers are kept to be used again, sqlite:PATH or redis://HOST; empty: nowhere",
     )
     answer_cache_match: Literal["meaning", "exact"] = Field(
         "exact",

@@ -7,9 +7,12 @@ import sys
 from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from support.servers.redis import RedisServer
 
 pytest.register_assert_rewrite("support")
 from support.forks import forking  # noqa: E402
@@ -76,6 +79,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     places = {here / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+@pytest.fixture(scope="session")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator["RedisServer"]:
+    """A Redis server that the tests of a worker share. A test that kills it starts one of its own."""
+    from support.servers.redis import redis_server
+
+    with redis_server(tmp_path_factory.mktemp("redis")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session", autouse=True)

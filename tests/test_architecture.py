@@ -148,6 +148,7 @@ WAIT = {
     "pipeline/replying/generation.py",
     "pipeline/replying/out_of_band.py",
     "pipeline/replying/output.py",
+    "pipeline/replying/prepared.py",
     "pipeline/replying/prompt_warmer.py",
     "pipeline/replying/reply.py",
     "pipeline/replying/retrieval.py",

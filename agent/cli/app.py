@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -344,7 +345,8 @@ def show_config(settings: Settings, sources: dict[str, str]) -> None:
 
     table = Table("setting", "value", "from")
     for name, value in flat({**settings.model_dump(), "vllm": settings.vllm.given()}).items():
-        table.add_row(name, str(value), sources[name])
+        shown = re.sub(r"//[^/@]*@", "//***@", str(value)) if name == "answer_cache" else str(value)
+        table.add_row(name, shown, sources[name])
     wide_console().print(table)
 
 

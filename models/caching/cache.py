@@ -118,6 +118,23 @@ class SemanticCache:
                 self._failed()
                 log.warning("the cache is busy: an answer was not stored")
 
+    async def put(self, tenant: str, question: CacheQuestion, answer: CachedAnswer) -> None:
+        """Store an answer now. Raises the errors of the store, and ValueError for a question without a key.
+
+        Cancelling stops the wait only.
+        """
+        if (key := self.key(tenant, question)) is None:
+            raise ValueError("the answer to this question may change with time")
+        await self.store.put(key, packed(question, answer))
+
+    async def holds(self, tenant: str, question: CacheQuestion) -> bool:
+        """Return whether there is an answer to a question, however long the store takes.
+
+        Raises its errors. Cancelling stops the wait only.
+        """
+        key = self.key(tenant, question)
+        return key is not None and await self.store.get(key) is not None
+
     def key(self, tenant: str, question: CacheQuestion) -> str | None:
         """Return the key of a question; None where its answer may not be used again.
 

@@ -28,8 +28,8 @@ class Guard:
     strict: whether a clause is refused when a judge fails or takes longer; otherwise it passes.
     say: the sentence that replaces a refused clause. The rest of the reply is dropped.
     marks_injection: whether the trace counts turns of the caller that look like a prompt injection.
-    identity: what the rules and judges are, as part of the key of a cached answer; "" where that is not known,
-    as with functions: then no answer is cached.
+    identity: what the rules and judges are, as part of the key of a cached answer; "" where that is not
+    known, as with functions: then no answer is cached.
     """
 
     rules: Rules = field(default_factory=Rules)

@@ -180,11 +180,11 @@ class Reply:
     def may_be_kept(self) -> bool:
         """Whether a cache may keep the answer, once it was heard to its end.
 
-        That of a model that stands in for another one is not kept, and neither is one with an opening, or with a
-        clause about which a judge of the guard did not decide.
+        That of a model that stands in for another one is not kept, and neither is one with an opening, or
+        with a clause about which a judge of the guard did not decide.
         """
-        asked = self.search is not None and not self.replayed and "guard_undecided" not in self.trace.counts
-        return asked and not self.upstream.stood_in and not self.generation.ends_early
+        whole = not self.upstream.stood_in and not self.generation.ends_early
+        return whole and not self.replayed and "guard_undecided" not in self.trace.counts
 
     def keep_answer(self) -> None:
         """Let the cache keep the answer, which was heard to its end, if it may."""

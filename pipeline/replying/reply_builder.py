@@ -59,8 +59,8 @@ class ReplyBuilder:
 
         specs: the spec of each model by role. Only the first words of a call depend on nothing before them: a
         later question may mean a place or a wish that was named earlier. A reply with tools or retrieved
-        knowledge, in text only, or to a prompt of its own depends on more than a cache knows, too. So does one
-        behind a guard without an identity: it may refuse today what it let pass when the answer was kept.
+        knowledge, in text only, or to a prompt of its own depends on more than a cache knows, too. So does
+        one behind a guard without an identity: it may refuse today what it let pass when the answer was kept.
         """
         if options.cache is None or not specs or not text or self._history.has_user:
             return None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from typing import Any
 
 from rejoinder.pipeline.caching.answers import CachedAnswer
 from rejoinder.pipeline.channel import Channel
@@ -24,13 +26,21 @@ AUDIO_AHEAD = 8
 """Most slices of audio that wait for the play stage: with ``SLICE_SECONDS``, about a third of a second."""
 
 
+LastStage = Callable[[Reply, Channel[SpokenSlice], Channel[Event]], Coroutine[Any, Any, None]]
+"""What takes the audio of a reply: ``play``, or ``collect`` for an answer that is made in advance."""
+
+
 async def attempt(
-    reply: Reply, models: Models, out: Channel[Event], warming: asyncio.Task[None] | None = None
+    reply: Reply,
+    models: Models,
+    out: Channel[Event],
+    warming: asyncio.Task[None] | None = None,
+    last: LastStage = play,
 ) -> BaseException | None:
     """Run the stages of a reply until all of it is sent; return the error that ended them, None without one.
 
-    warming: a task that fills the language model's cache, which is awaited first. Cancelling discards
-    everything in flight.
+    warming: a task that fills the language model's cache, which is awaited first. last: takes the audio.
+    Cancelling discards everything in flight.
     """
     current.set(reply.output.deadline)
     upstream.set(reply.upstream)
@@ -47,7 +57,7 @@ async def attempt(
         if warming:
             await asyncio.wait([warming])
         if reply.settings.speaks:
-            await _speak(reply, models, out)
+            await _speak(reply, models, out, last)
         elif guard := reply.settings.guard:
             await reply.generation.count_prompt(models.llm)
             await Guarding(reply, guard, out).write(models.llm)
@@ -69,7 +79,7 @@ async def _inform(reply: Reply, lookup: Lookup) -> None:
     reply.trace.count({"context_ms": lookup.seconds * 1000.0} if lookup.task.done() else {"context_late": 1})
 
 
-async def _speak(reply: Reply, models: Models, out: Channel[Event]) -> None:
+async def _speak(reply: Reply, models: Models, out: Channel[Event], last: LastStage) -> None:
     reply.clauses = clauses = Channel[str](CLAUSES_AHEAD, "clauses")
     audio: Channel[SpokenSlice] = Channel(AUDIO_AHEAD, "audio")
     guarding = Guarding(reply, reply.settings.guard, out) if reply.settings.guard else None
@@ -80,7 +90,7 @@ async def _speak(reply: Reply, models: Models, out: Channel[Event]) -> None:
         speaking.add_done_callback(lambda _: thinking.cancel())  # the voice may have reached the limit
         if guarding:
             guarding.start(tasks, models.tts, clauses, audio, thinking, speaking)
-        reply.own(tasks.create_task(play(reply, vetted, out)))
+        reply.own(tasks.create_task(last(reply, vetted, out)))
 
 
 async def _play_again(reply: Reply, found: CachedAnswer, out: Channel[Event]) -> None:

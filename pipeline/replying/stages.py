@@ -184,13 +184,19 @@ async def play(reply: Reply, inp: Channel[SpokenSlice], out: Channel[Event]) -> 
                 await out.send(ReplyText(reply.id, text), CONTROL_PLACES)
         await out.send(ReplyAudio(reply.id, chunk), CONTROL_PLACES)
         wait = reply.output.sent(text, chunk, words)
-        if not fills and reply.may_be_kept:
+        if not fills and reply.search and reply.may_be_kept:
             reply.recording.add(text, chunk, words)
         if not fills and "audio_sent" not in reply.trace.marks:
             reply.mark("audio_sent")
             await out.send(TurnTraced(reply.trace), CONTROL_PLACES)
         await asyncio.sleep(wait)
     playout.end()
+
+
+async def collect(reply: Reply, inp: Channel[SpokenSlice], out: Channel[Event]) -> None:
+    """Record the audio in place of ``play``, as fast as it comes: no caller hears it."""
+    async for text, chunk, words in inp:
+        reply.recording.add(text, chunk, words)
 
 
 def _is_between_words(words: Words, seconds: float) -> bool:

@@ -70,7 +70,7 @@ def test_instructions_with_the_time_leave_a_warning(
         )
 
 
-@pytest.mark.parametrize("url", ["answers.db", "sqlite:/proc/none/answers.db", "redis://127.0.0.1"])
+@pytest.mark.parametrize("url", ["answers.db", "sqlite:/proc/none/answers.db", "redis://127.0.0.1:x"])
 def test_a_cache_that_cannot_be_opened_is_named_at_the_start(url: str, tmp_path: Path) -> None:
     said = run_command(
         "serve", "--port", "0", "--llm", "scripted:llm", folder=tmp_path, REJOINDER_ANSWER_CACHE=url

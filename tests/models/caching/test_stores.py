@@ -1,15 +1,18 @@
-"""The store of the cache: a SQLite file."""
+"""The stores of the cache: a SQLite file, and a real Redis server."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from pathlib import Path
 
 import pytest
+from support.servers.redis import RedisServer, redis_server
 
 from rejoinder.models.caching.cache import SemanticCache
 from rejoinder.models.caching.opening import open_store
+from rejoinder.models.caching.redis import RedisStore
 from rejoinder.models.caching.sqlite import SqliteStore
 from rejoinder.models.caching.store import AnswerStore, CacheLimits, Stats
 from rejoinder.pipeline import AudioChunk
@@ -32,9 +35,14 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"rejoinder.models.caching.cache.{seconds}", 20.0)
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:{tmp_path / 'answers.db'}"
+@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.server)])
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr("rejoinder.models.redis_server.REDIS_ANSWER_S", 20.0)
+    if request.param == "sqlite":
+        return f"sqlite:{tmp_path / 'answers.db'}"
+    server: RedisServer = request.getfixturevalue("redis")
+    server.empty()
+    return server.url
 
 
 async def emptied(url: str) -> None:
@@ -129,10 +137,59 @@ def test_a_damaged_entry_is_a_miss(url: str) -> None:
     asyncio.run(use())
 
 
-@pytest.mark.parametrize("url", ["", "sqlite:", "answers.db", "http://host"])
+@pytest.mark.server
+def test_a_redis_that_is_away_or_hangs_is_a_miss(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as hanging:  # it accepts, and never answers
+            port = hanging.getsockname()[1]
+            for url in (f"redis://127.0.0.1:{port}", "redis://127.0.0.1:1"):
+                monkeypatch.setattr("rejoinder.models.caching.cache.LOOKUP_S", 0.1)
+                async with SemanticCache(RedisStore(url, CacheLimits())).running() as cache:
+                    assert await cache.find("one", QUESTION) is None
+        monkeypatch.setattr("rejoinder.models.redis_server.REDIS_ANSWER_S", 20.0)
+        store = RedisStore(redis.url, CacheLimits())  # a lookup that is given up leaves it usable
+        await store.put("a", b"one")
+        for _ in range(20):
+            lookup = asyncio.create_task(store.get("a"))
+            await asyncio.sleep(0)
+            lookup.cancel()
+        assert await store.get("a") == b"one"
+        await store.aclose()
+
+    asyncio.run(use())
+
+
+@pytest.mark.server
+def test_a_redis_that_comes_back_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is empty then: what it held is lost, and nothing else."""
+    monkeypatch.setattr("rejoinder.models.caching.cache.CACHE_RETRY_S", 0.0)
+    monkeypatch.setattr("rejoinder.models.redis_server.REDIS_ANSWER_S", 20.0)
+
+    async def use(server: RedisServer) -> None:
+        async with SemanticCache(RedisStore(server.url, CacheLimits())).running() as cache:
+            await cache.put("one", QUESTION, ANSWER)
+            assert await cache.find("one", QUESTION) == ANSWER
+            server.kill()
+            assert await cache.find("one", QUESTION) is None
+            server.start()
+            assert await cache.find("one", QUESTION) is None
+            await cache.put("one", QUESTION, ANSWER)
+            assert await cache.find("one", QUESTION) == ANSWER
+
+    with redis_server(tmp_path) as server:
+        asyncio.run(use(server))
+
+
+@pytest.mark.parametrize("url", ["", "sqlite:", "answers.db", "http://user:secret@host"])
 def test_a_url_that_is_no_store_is_refused(url: str) -> None:
-    with pytest.raises(ModelError, match="sqlite:PATH"):
+    with pytest.raises(ModelError, match="sqlite:PATH or redis://HOST") as refused:
         open_store(url, CacheLimits())
+    assert "secret" not in str(refused.value)
+
+
+def test_a_redis_url_that_is_wrong_is_named() -> None:
+    with pytest.raises(ModelError, match="URL of the Redis server is wrong"):
+        open_store("redis://127.0.0.1:x", CacheLimits())
 
 
 def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
