@@ -98,7 +98,8 @@ class Settings(LanguageModelSettings, CacheSettings, CallSettings, RecordingSett
     device: str = Field("cpu", pattern="^(cpu|cuda)$", description="device of the recogniser: cpu or cuda")
     vllm: VllmSettings = Field(default=VllmSettings(), description="vLLM's settings, by vLLM's names")
     guard: GuardSettings = Field(
-        default_factory=GuardSettings, description="what the agent's words must pass before they are heard"
+        default=GuardSettings.model_validate({}),
+        description="what the agent's words must pass before they are heard",
     )
     instructions: str = Field(
         INSTRUCTIONS, description="system prompt of the agent; {date}, {tomorrow} and {time} are filled in"

@@ -16,7 +16,7 @@ from rejoinder.agent.app.agent import Agent
 from rejoinder.agent.app.host import AgentHost
 from rejoinder.agent.app.loading import load_agent
 from rejoinder.agent.cli.options import ConfigOption, LlmOption, SttOption, TtsOption
-from rejoinder.agent.cli.views.consoles import complain, console
+from rejoinder.agent.cli.views.consoles import complain
 from rejoinder.agent.config import ConfigError, Settings, load
 from rejoinder.agent.opening import open_cache, open_guard
 from rejoinder.agent.prepared_answers import STORED, read_questions
@@ -82,7 +82,7 @@ async def _fill(settings: Settings, agent: str | None, questions: Mapping[str, s
         async for words, fate in fill_with(models, options, filled, tenants, questions):
             counted[fate] += 1
             if fate != STORED:
-                console.print(f"{words}: {fate}", highlight=False, markup=False)
+                typer.echo(f"{words}: {fate}", err=True)
     counts = ", ".join(f"{count} {fate}" for fate, count in counted.items())
     typer.echo(f"{len(questions)} questions: {counts or 'none'}")
 

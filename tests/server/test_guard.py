@@ -87,7 +87,7 @@ def test_a_strict_guard_says_nothing_that_is_not_judged(tmp_path: Path) -> None:
     told = {message["type"]: message for message in messages}
     assert told["reply_refused"] == {"type": "reply_refused", "turn": 1, "reason": "undecided"}
     assert (told["reply_ended"]["status"], told["reply_ended"]["heard"]) == ("incomplete", SORRY)
-    assert [message["text"] for message in messages if message["type"] == "reply_text"] == [SORRY]
+    assert " ".join(one["text"] for one in messages if one["type"] == "reply_text") == SORRY
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_strict_guard_says_nothing_that_is_not_judged(tmp_path: Path) -> None:
         ('scripts = ["klingon"]', "guard.scripts: 'klingon' is no alphabet"),
         ('region = "germany"', "guard.region is 'germany' and has to be a country in two capital"),
         ('moderation = "http://x"', "guard.moderation is 'http://x' and has to be openai:http://HOST"),
-        ('blocks = ["x"]', "there is no setting guard.blocks"),
+        ('blocks = ["x"]', "there is no setting 'blocks' in [guard]; did you mean block?"),
     ],
 )
 def test_a_rule_that_cannot_work_is_named_at_the_start(tmp_path: Path, settings: str, reason: str) -> None:

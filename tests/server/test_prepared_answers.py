@@ -59,8 +59,8 @@ def test_each_key_hears_the_answers_of_the_file(
     assert run_command("cache", "stats", folder=tmp_path).stdout.startswith("4 answers, ")
     again = fill(tmp_path, *agent)
     assert again.stdout == "2 questions: 1 stored, 1 was there\n", "given words replace what is there"
-    positional = [agent[1]] if agent else []
-    with serving(tmp_path, *positional) as server:
+    served = {"agent": agent[1]} if agent else {}
+    with serving(tmp_path, **served) as server:
         for key in ("rj_one", "rj_two"):
             assert answered(server, traces, key) == "Sunny, as always."
 

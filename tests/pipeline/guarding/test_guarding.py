@@ -77,10 +77,7 @@ def test_a_refused_clause_is_replaced_and_the_reply_ends(seconds: float, speaks:
     judge = Judge(seconds)
     talk = call(STORY, guard(judge), speaks=speaks).run(until=12.0)
     heard = "First a fine sentence."
-    assert [text.strip() for text in texts(talk)] in (
-        ["First a fine", "sentence.", SORRY],  # the voice begins with three words
-        ["First a fine sentence.", SORRY],
-    )
+    assert " ".join(" ".join(texts(talk)).split()) == f"{heard} {SORRY}"
     (done,) = talk.of(ReplyDone)
     assert (done.status, done.refused) == ("incomplete", "poison")
     assert " ".join(done.heard.split()) == f"{heard} {SORRY}"
@@ -102,7 +99,7 @@ def test_the_rules_refuse_before_the_voice_speaks() -> None:
     assert not [text for text in spoken if "poison" in text]
     assert talk.done() == [(1, "incomplete", f"First a fine sentence. {SORRY}")]
     assert talk.of(ReplyRefused) == [ReplyRefused(1, "block")]
-    assert spoken[-1] == SORRY
+    assert " ".join(spoken[-2:]) == SORRY
 
 
 def test_a_first_clause_may_be_refused() -> None:
@@ -160,6 +157,7 @@ def test_one_judge_of_several_is_enough() -> None:
 
 def test_given_words_are_not_guarded() -> None:
     talk = call(GOOD, guard(Judge(), rules=Rules(["poison"])), greeting="Poison is our business.")
+    talk.llm.lines = [GOOD]
     talk.does(lambda session: session.respond(ReplyRequest(words="More poison.")), at=8.0)
     talk.run(until=12.0)
     assert [heard for _, _, heard in talk.done()] == ["Poison is our", GOOD, "More poison."]
