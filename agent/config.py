@@ -315,7 +315,9 @@ def _environment() -> dict[str, Any]:
         layer = EnvSettingsSource(Settings)()
     except SettingsError as error:
         table = next((one for one in SETTING_TABLES if f'"{one}"' in str(error)), "vllm")
-        raise ValueError(f"{variable(table)} has to be an object in JSON") from error
+        if variable(table) in {name.upper() for name in os.environ}:
+            raise ValueError(f"{variable(table)} has to be an object in JSON") from error
+        raise ValueError(f"one of {variable(table)}_… has to be a list or an object in JSON") from error
     if variable(MODEL_TABLES) not in {name.upper() for name in os.environ}:
         layer.pop(MODEL_TABLES, None)  # of a variable with a longer name, which is no setting
     variables = {name.upper() for name in os.environ}

@@ -15,10 +15,11 @@ import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, ClassVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from rejoinder.agent.config import Settings
 from rejoinder.models.llm.openai import KEY_VARIABLES
+from rejoinder.models.redis_server import passwords_of
 from rejoinder.pipeline import ModelError
 
 LONGEST_LOGGED = 8192
@@ -105,7 +106,7 @@ class SafeRecord(logging.LogRecord):
 def secrets_of(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the values to hide, plain and percent-encoded, the longest first."""
     values = [one.get_secret_value() for one in (settings.twilio_auth_token, settings.guard.moderation_key)]
-    values.append(urlsplit(settings.answer_cache).password or "")
+    values += passwords_of(settings.answer_cache)
     values += [environment.get(name, "") for name in VARIABLES]
     for table in settings.models.values():
         values.append(environment.get(table.key_env, ""))

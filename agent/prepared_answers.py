@@ -19,7 +19,7 @@ KNOWN = "was there"
 """What became of a question whose answer was in the cache already."""
 CHANGES = "left out: its answer may change with time"
 """What became of a question that the cache does not take."""
-UNFIT = "left out: the answer was cut by a limit or the guard, or is longer than a minute"
+UNFIT = "left out: the answer was cut short, is longer than a minute, or is from a model that stood in"
 """What became of a question whose answer may not be kept."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
 
 from rejoinder.models.hints import require
 from rejoinder.pipeline.errors import ModelError
@@ -16,8 +17,8 @@ REDIS_ANSWER_S = 2.0
 """Longest wait for the server, in seconds. A caller with less time sets a deadline of its own."""
 REDIS_CONNECTIONS = 50
 """Most connections of a client. Further requests wait for one, at most ``REDIS_ANSWER_S``."""
-Argument = str | bytes | int | float
-"""An argument of a script."""
+WRONG_URL = "write redis://:PASSWORD@HOST:PORT/0, with signs such as / and @ in the password as %2F and %40"
+"""What to do about a URL that cannot be read."""
 
 
 def open_redis(url: str, what: str) -> Redis:
@@ -49,5 +50,19 @@ def open_redis(url: str, what: str) -> Redis:
             retry=again,
         )
         return Redis.from_pool(pool)
-    except ValueError as error:
-        raise ModelError(what, f"the URL of the Redis server is wrong: {error}") from error
+    except ValueError:
+        # Its message may have a part of the password.
+        raise ModelError(what, f"the URL of the Redis server is wrong: {WRONG_URL}") from None
+
+
+def passwords_of(url: str) -> list[str]:
+    """Return the passwords that a URL has, in front of its host or in its query, right or wrong."""
+    head, _, query = url.partition("?")
+    given = head.partition("//")[2].rpartition("@")[0].partition(":")[2]
+    return [given, *parse_qs(query).get("password", [])]
+
+
+def without_passwords(url: str) -> str:
+    """Return a URL that may be shown: without user, password and query."""
+    scheme, slashes, rest = url.partition("?")[0].partition("//")
+    return f"{scheme}{slashes}{'***@' if '@' in rest else ''}{rest.rpartition('@')[2]}"

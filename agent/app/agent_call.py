@@ -83,12 +83,13 @@ class AgentCall:
     def configured(self, options: Options) -> Options:
         """Return the options of a session that a client has configured, with the agent's tools in front.
 
-        Instructions that the client has not changed stay those of the call.
+        Instructions that the client has not changed stay those of the call, and the guard stays in any case:
+        the options of the client are those at the start of the call, and another agent may have it now.
         """
         given, self._given = self._given, options
         if given and given.instructions == options.instructions:
             options = replace(options, instructions=self.call.instructions)
-        self.call.adopt(options)
+        self.call.adopt(replace(options, guard=self.call.options.guard))
         return self._options()
 
     def _options(self) -> Options:

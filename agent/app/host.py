@@ -266,6 +266,11 @@ class AgentHost:
         return [filler for agent in self._agents for filler in agent.fillers] if self._takes_part else ()
 
     @property
+    def refusals(self) -> Sequence[str]:
+        """The sentences that replace a refused clause of the agents with a guard of their own."""
+        return [agent.given_guard.say for agent in self._agents if agent.given_guard]
+
+    @property
     def _takes_part(self) -> bool:
         hooks = self.agent.hooks
         other = hooks.on_call or hooks.on_turn or hooks.on_end or hooks.on_failure or hooks.on_reply

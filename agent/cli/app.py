@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import sys
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -55,6 +54,8 @@ app.command()(plan)
 app.command()(calls)
 app.command("profile")(sample)
 console = Console(stderr=True)
+WITH_PASSWORDS = ("answer_cache", "guard.moderation")
+"""Settings that are addresses, which may have a password."""
 
 
 def show_version(wanted: bool) -> None:
@@ -342,10 +343,11 @@ def key() -> None:
 def show_config(settings: Settings, sources: dict[str, str]) -> None:
     """Print each setting, its value and its source; of vLLM's settings, only those that are set."""
     from rejoinder.agent.tables import flat
+    from rejoinder.models.redis_server import without_passwords
 
     table = Table("setting", "value", "from")
     for name, value in flat({**settings.model_dump(), "vllm": settings.vllm.given()}).items():
-        shown = re.sub(r"//[^/@]*@", "//***@", str(value)) if name == "answer_cache" else str(value)
+        shown = without_passwords(str(value)) if name in WITH_PASSWORDS else str(value)
         table.add_row(name, shown, sources[name])
     wide_console().print(table)
 

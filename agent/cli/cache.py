@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -65,21 +66,21 @@ def fill(
     try:
         given = {"answer_cache": cache, "llm": llm, "stt": stt, "tts": tts}
         settings = load(given, config)[0]
-        asyncio.run(_fill(settings, agent, read_questions(questions)))
+        asyncio.run(_fill(settings, load_agent(agent) if agent else None, read_questions(questions)))
     except Exception as error:  # those of the store, too
         complain(error)
         raise typer.Exit(1) from error
 
 
-async def _fill(settings: Settings, agent: str | None, questions: Mapping[str, str]) -> None:
-    options = replace(settings.options(), guard=open_guard(settings))
-    if agent:
-        options = _of_agent(load_agent(agent), options)
-    tenants = [key.partition(":")[0] for key in settings.api_keys.split()] or [""]
-    counted: Counter[str] = Counter()
+async def _fill(settings: Settings, agent: Agent | None, questions: Mapping[str, str]) -> None:
+    options, counted = _options(settings, agent), Counter[str]()
     opened = open_models(settings.specs(), settings.threads(), placement=settings.placement())
-    async with opened as models, _opened(settings).running() as filled:
-        async for words, fate in fill_with(models, options, filled, tenants, questions):
+    async with AsyncExitStack() as stack:
+        if options.guard:
+            stack.push_async_callback(options.guard.aclose)
+        models = await stack.enter_async_context(opened)
+        filled = await stack.enter_async_context(_opened(settings).running())
+        async for words, fate in fill_with(models, options, filled, _tenants(settings), questions):
             counted[fate] += 1
             if fate != STORED:
                 typer.echo(f"{words}: {fate}", err=True)
@@ -87,13 +88,23 @@ async def _fill(settings: Settings, agent: str | None, questions: Mapping[str, s
     typer.echo(f"{len(questions)} questions: {counts or 'none'}")
 
 
-def _of_agent(agent: Agent, options: Options) -> Options:
-    hooks = agent.hooks
-    if agent.tools or hooks.context or hooks.guard:
-        raise ConfigError(
-            "no answer of this agent is cached: it has tools, a guard or a context of functions"
-        )
-    return AgentHost(agent).options(options)
+def _options(settings: Settings, agent: Agent | None) -> Options:
+    """Return the options of the server's calls. Raises ConfigError where none of their answers is cached."""
+    if agent and (agent.tools or agent.hooks.context or agent.hooks.guard):
+        raise ConfigError("no answer of this agent is cached: it has tools, or a guard or context function")
+    if "{time}" in ((agent and agent.instructions) or settings.instructions):
+        raise ConfigError("the instructions have {time}: no answer would be found after a minute")
+    options = replace(settings.options(), guard=open_guard(settings))
+    options = AgentHost(agent).options(options) if agent else options
+    if settings.recording == "always" and settings.recording_announcement:
+        return replace(options, greeting=f"{settings.recording_announcement} {options.greeting}")
+    return options
+
+
+def _tenants(settings: Settings) -> list[str]:
+    owners = [key.partition(":")[0] for key in settings.api_keys.split()]
+    without_key = not owners or settings.audiosocket_port or settings.twilio_auth_token.get_secret_value()
+    return [*owners, ""] if without_key else owners
 
 
 def _opened(settings: Settings) -> SemanticCache:

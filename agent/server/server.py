@@ -246,10 +246,10 @@ class Server:
         """
         host, options = self._hosting.current, self._switchboard.options()
         host.use(models.llm)
-        models = await rehearsed(models, options, host.fillers)
+        models = await rehearsed(models, options, [*host.fillers, *host.refusals])
         for name, specs in host.models.items():
             variant = await self._open(models, specs, stack)
-            host.variants[name] = await rehearsed(variant, options, host.fillers)
+            host.variants[name] = await rehearsed(variant, options, [*host.fillers, *host.refusals])
         for spec in host.worker_llms:
             host.llms[spec] = (await self._open(models, {"llm": spec}, stack)).llm
         self.models = models
@@ -263,7 +263,8 @@ class Server:
         assert self.models is not None  # the agent is followed once they are loaded
         host = AgentHost(agent)
         host.use(self.models.llm)
-        await rehearsed(self.models, host.options(self.settings.options()), host.fillers)
+        options = host.options(replace(self.settings.options(), guard=self._guard))
+        await rehearsed(self.models, options, [*host.fillers, *host.refusals])
 
     async def _index(self, request: Request) -> Response:
         return FileResponse(PAGE / "index.html")

@@ -14,32 +14,33 @@ local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 PUT_SCRIPT = f"""{_NOW}
 redis.call('SET', KEYS[1] .. ':' .. ARGV[1], ARGV[2], 'PX', ARGV[3])
 redis.call('ZADD', KEYS[1], now + ARGV[3], ARGV[1])
+local entries = redis.call('ZCARD', KEYS[1])
+if entries == 1 then redis.call('DEL', KEYS[2], KEYS[3]) end
+local before = redis.call('HGET', KEYS[2], ARGV[1]) or 0
 redis.call('HSET', KEYS[2], ARGV[1], #ARGV[2])
+local bytes = redis.call('INCRBY', KEYS[3], #ARGV[2] - before)
 local function drop(key)
+    local size = redis.call('HGET', KEYS[2], key) or 0
     redis.call('ZREM', KEYS[1], key)
     redis.call('HDEL', KEYS[2], key)
     redis.call('DEL', KEYS[1] .. ':' .. key)
+    bytes = redis.call('DECRBY', KEYS[3], size)
+    entries = entries - 1
 end
 for _, key in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)) do drop(key) end
-local bytes = 0
-for _, size in ipairs(redis.call('HVALS', KEYS[2])) do bytes = bytes + size end
-local entries = redis.call('ZCARD', KEYS[1])
-while entries > tonumber(ARGV[4]) or entries > 0 and bytes > tonumber(ARGV[5]) do
-    local oldest = redis.call('ZRANGE', KEYS[1], 0, 0)[1]
-    bytes = bytes - (redis.call('HGET', KEYS[2], oldest) or 0)
-    entries = entries - 1
-    drop(oldest)
+while entries > 0 and (entries > tonumber(ARGV[4]) or bytes > tonumber(ARGV[5])) do
+    drop(redis.call('ZRANGE', KEYS[1], 0, 0)[1])
 end
 """
 """Stores an entry and deletes what is over the limits, in one step of the server, by its clock.
 
 Arguments: key, body, time to live in ms, most entries, most bytes. An ordered set holds the expiry of each
-key, and a hash the sizes. Summing these takes 0.1 ms for 1,000 entries.
+key, a hash the sizes, and a number their sum.
 """
 PURGE_SCRIPT = """
 local keys = redis.call('ZRANGE', KEYS[1], 0, -1)
 for _, key in ipairs(keys) do redis.call('DEL', KEYS[1] .. ':' .. key) end
-redis.call('DEL', KEYS[1], KEYS[2])
+redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
 return #keys
 """
 """Deletes all entries, and returns how many there were."""
@@ -60,7 +61,7 @@ class RedisStore:
         self._limits = limits
         self._redis = open_redis(url, "cache")
         self._put = self._redis.register_script(PUT_SCRIPT)
-        self._keys = [REDIS_KEY, f"{REDIS_KEY}:sizes"]
+        self._keys = [REDIS_KEY, f"{REDIS_KEY}:sizes", f"{REDIS_KEY}:bytes"]
 
     async def get(self, key: str) -> bytes | None:
         """Return an entry, None for none. Raises redis.RedisError and OSError.

@@ -16,8 +16,10 @@ SPOKEN = dict.fromkeys(PERSONAL_DATA, "a private number") | {"email": "a private
 REGION = "US"
 """The country of telephone numbers without a country code."""
 
-_CARD = re.compile(r"(?<![\w.])\d(?:[ -]?\d){11,18}(?![\w]|\.\d)")
-_IBAN = re.compile(r"(?<!\w)[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]){11,30}(?!\w)", re.IGNORECASE)
+_APART = r"[\s,\u2010-\u2015-]{0,2}"
+"""What may stand between two groups of a number. Models write blanks and hyphens that do not break, too."""
+_CARD = re.compile(rf"(?<![\w.])\d(?:{_APART}\d){{11,18}}(?![\w]|\.\d)")
+_IBAN = re.compile(rf"(?<!\w)[A-Z]{{2}}\d{{2}}(?:{_APART}[A-Z0-9]){{11,30}}(?!\w)", re.IGNORECASE)
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}\w{2,24}(?!\w)")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 from rejoinder.pipeline.channel import Channel
+from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.events import Event, ReplyRefused, ReplyText
 from rejoinder.pipeline.guarding.guard import Guard, Judge
 from rejoinder.pipeline.guarding.injection import suspected
@@ -108,17 +109,20 @@ class Guarding:
 
     async def _vet(self, tts: Tts, audio: Channel[SpokenSlice], before: Sequence[Task]) -> None:
         """Pass on the audio of clauses that the judges allow. Cancelling drops the rest."""
-        refused = ""
+        refused, output, passed = "", self._reply.output, 0.0
         try:
             async for text, chunk, words in audio:
                 if text and (refused := await self._verdict(text)):
                     break
                 await self.vetted.send((text, chunk, words))
+                passed += chunk.seconds
             if refused := refused or self._refused:
                 for task in before:
                     task.cancel()
+                output.add_synthesised(passed - output.synthesised)
                 await self._refuse(refused)
                 await self._apologise(tts)
+            output.end()
         finally:
             for _, judging in self._verdicts:
                 if judging:
@@ -133,7 +137,9 @@ class Guarding:
                 break
             if judging:
                 judging.cancel()
-        refused = await judging if judging else ""
+        if judging is None:
+            return ""
+        refused = await judging
         self._reply.mark("guarded")
         return refused
 
@@ -141,7 +147,6 @@ class Guarding:
         """Send the audio of the sentence that replaces a refused clause."""
         for clause in clauses_of(self._guard.say):
             await speak_clause(self._reply, tts, clause, self.vetted)
-        self._reply.output.end()
 
     # --- a reply in text only ---------------------------------------------------------------------------
 
@@ -201,8 +206,14 @@ class Guarding:
                 return await judge(text)
         except TimeoutError:
             self._warn(f"a guard did not answer within {self._guard.wait_s:g} s")
-        except Exception as error:
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) and task.cancelling():
+                raise
+            self._warn("a guard failed: something that it waited for was cancelled")
+        except ModelError as error:
             self._warn(f"a guard failed: {error}")
+        except Exception as error:  # its message may quote the refused words
+            self._warn(f"a guard failed: {type(error).__name__}")
         self._reply.trace.count({"guard_undecided": 1})
         return UNDECIDED if self._guard.strict else ""
 

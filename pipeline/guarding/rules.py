@@ -8,14 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from rejoinder.pipeline.guarding.plain import UNSPACED, forms, plain, words_of
+
 Redactor = Callable[[str], Iterable[tuple[int, int, str]]]
 """Finds what must not be said. It returns (start, end, replacement) for each place, in order."""
 
-_WORD = re.compile(r"\w+(?:['’]\w+)*")
-_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
-"""Letters of languages that are written without blanks between words."""
-_NUMBER_END = re.compile(r"[\d+(][\s,;:()–—-]*$")
-"""A number that may go on in the next clause."""
+_NUMBER_END = re.compile(r"(?:[\d+(]|\b[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]{1,6}){1,7})[\s,;:()\u2010-\u2015-]*$")
+"""A number, or the beginning of an IBAN, that may go on in the next clause."""
 _LETTER = re.compile(r" LETTER |IDEOGRAPH|HANGUL SYLLABLE")
 """The Unicode names of letters of alphabets."""
 _SENTENCE_END = re.compile(r"[.!?…。！？][\"')\]*]*\s*$")
@@ -36,7 +35,8 @@ class Finding:
 class Rules:
     """The rules of a guard. One object serves all calls.
 
-    block: phrases that are refused. Case, width and punctuation do not matter, and only whole words count.
+    block: phrases that are refused. Case, width and punctuation do not matter, and only whole words count;
+    in languages that are written without blanks, a phrase counts anywhere.
     patterns: regular expressions that are refused, by the name that a refusal gives. They run on the event
     loop, on at most ``LOOK_BACK`` characters before the clause and the clause itself.
     redactors: find what is replaced, such as card numbers.
@@ -64,11 +64,11 @@ class Rules:
         self._phrases: dict[str, list[tuple[str, ...]]] = {}
         self._beginnings: set[tuple[str, ...]] = set()
         self._longest = 1
-        unspaced = [phrase.strip() for phrase in block if _UNSPACED.search(phrase)]
-        self._unspaced = re.compile("|".join(map(re.escape, unspaced)), re.IGNORECASE) if unspaced else None
+        self._unspaced: list[str] = []
+        self._unspaced_beginnings: set[str] = set()
         for phrase in block:
-            if not _UNSPACED.search(phrase):
-                self._add(phrase)
+            self._add(phrase)
+        self._unspaced_longest = max(map(len, self._unspaced), default=0)
         self._patterns: list[tuple[str, re.Pattern[str]]] = []
         for name, pattern in (patterns or {}).items():
             try:
@@ -77,9 +77,15 @@ class Rules:
                 raise ValueError(f"{name}: {pattern!r} is not a regular expression: {error}") from error
 
     def _add(self, phrase: str) -> None:
-        words = tuple(_folded(word[0]) for word in _WORD.finditer(phrase))
+        text, _ = plain(phrase)
+        words = tuple(word for word, _ in words_of(text))
         if not words:
             raise ValueError(f"{phrase!r} has no word: it would block nothing")
+        if UNSPACED.search(text):
+            whole = "".join(words)
+            self._unspaced.append(whole)
+            self._unspaced_beginnings |= {whole[:length] for length in range(1, len(whole))}
+            return
         self._phrases.setdefault(words[0], []).append(words)
         self._beginnings |= {words[:length] for length in range(1, len(words))}
         self._longest = max(self._longest, len(words))
@@ -88,9 +94,15 @@ class Rules:
         """Return whether the end of a text may be the beginning of a blocked phrase or of a number."""
         if self.redactors and _NUMBER_END.search(text):
             return True
-        if not self._beginnings or _SENTENCE_END.search(text):
+        if _SENTENCE_END.search(text):
             return False
-        words = [_folded(word[0]) for word in _WORD.finditer(text[-40 * self._longest :])][-self._longest :]
+        if self._unspaced:
+            end = "".join(word for word, _ in words_of(plain(text[-4 * self._unspaced_longest :])[0]))
+            if any(end.endswith(beginning) for beginning in self._unspaced_beginnings):
+                return True
+        if not self._beginnings:
+            return False
+        words = [word for word, _ in words_of(plain(text[-40 * self._longest :])[0])][-self._longest :]
         return any(tuple(words[begin:]) in self._beginnings for begin in range(len(words)))
 
     def check(self, before: str, text: str) -> Finding:
@@ -109,17 +121,34 @@ class Rules:
         return self._redact(whole, begin) if self.redactors else Finding(text)
 
     def _blocks(self, whole: str, begin: int) -> bool:
-        if self._unspaced and any(found.end() > begin for found in self._unspaced.finditer(whole)):
-            return True
-        if not self._phrases:
+        if not self._phrases and not self._unspaced:
             return False
-        places = [(_folded(word[0]), word.end()) for word in _WORD.finditer(whole)]
-        words = tuple(word for word, _ in places)
-        for place, word in enumerate(words):
-            for phrase in self._phrases.get(word, ()):
-                last = place + len(phrase)
-                if words[place:last] == phrase and places[last - 1][1] > begin:
+        text, ends = plain(whole)
+        places = [(word, ends[end - 1]) for word, end in words_of(text)]
+        return self._has_phrase(places, begin) or self._has_unspaced(text, ends, begin)
+
+    def _has_phrase(self, places: Sequence[tuple[str, int]], begin: int) -> bool:
+        for place, (word, _) in enumerate(places):
+            for first in forms(word):
+                for phrase in self._phrases.get(first, ()):
+                    last = place + len(phrase)
+                    rest = zip(phrase[1:], places[place + 1 : last], strict=False)
+                    fits = last <= len(places) and all(want in forms(has) for want, (has, _) in rest)
+                    if fits and places[last - 1][1] > begin:
+                        return True
+        return False
+
+    def _has_unspaced(self, text: str, ends: Sequence[int], begin: int) -> bool:
+        if not self._unspaced:
+            return False
+        kept = [(sign, end) for sign, end in zip(text, ends, strict=True) if sign.isalnum()]
+        compact = "".join(sign for sign, _ in kept)
+        for phrase in self._unspaced:
+            at = compact.find(phrase)
+            while at >= 0:
+                if kept[at + len(phrase) - 1][1] > begin:
                     return True
+                at = compact.find(phrase, at + 1)
         return False
 
     def _foreign(self, text: str) -> str:
@@ -137,10 +166,6 @@ class Rules:
             parts += [whole[at : max(at, start)], replacement]
             at, count = end, count + 1
         return Finding("".join([*parts, whole[at:]]), "", count)
-
-
-def _folded(word: str) -> str:
-    return unicodedata.normalize("NFKC", word).casefold()
 
 
 @lru_cache(maxsize=4096)

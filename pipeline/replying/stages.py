@@ -128,7 +128,8 @@ async def speak(reply: Reply, tts: Tts, inp: Channel[str], out: Channel[SpokenSl
             break
         if not (isinstance(clause, Filler) and reply.has_answer):
             await speak_clause(reply, tts, clause, out)
-    reply.output.end()
+    if not reply.settings.guard:  # whose sentence may follow
+        reply.output.end()
     out.close()
 
 
@@ -194,7 +195,7 @@ async def play(reply: Reply, inp: Channel[SpokenSlice], out: Channel[Event]) -> 
 
 
 async def collect(reply: Reply, inp: Channel[SpokenSlice], out: Channel[Event]) -> None:
-    """Record the audio in place of ``play``, as fast as it comes: no caller hears it."""
+    """Record the audio in place of ``play``, as fast as it comes, unheard. Cancelling stops that."""
     async for text, chunk, words in inp:
         reply.recording.add(text, chunk, words)
 

@@ -106,3 +106,19 @@ def test_a_rule_that_cannot_work_is_named_at_the_start(tmp_path: Path, settings:
     (tmp_path / "rejoinder.toml").write_text(f"[guard]\n{settings}")
     done = run_command("serve", "--print-config", folder=tmp_path)
     assert reason in " ".join(done.stderr.split())
+
+
+def test_a_list_in_the_environment_is_json(tmp_path: Path) -> None:
+    done = run_command("serve", "--print-config", folder=tmp_path, REJOINDER_GUARD_BLOCK="damn")
+    assert "one of REJOINDER_GUARD_… has to be a list or an object in JSON" in " ".join(done.stderr.split())
+    done = run_command("serve", "--print-config", folder=tmp_path, REJOINDER_GUARD_BLOCK='["damn"]')
+    assert "['damn']" in done.stdout
+
+
+def test_passwords_in_addresses_are_not_shown(tmp_path: Path) -> None:
+    moderation = "openai:http://me:secret@127.0.0.1:9/v1#x"
+    done = run_command(
+        "serve", "--print-config", folder=tmp_path, REJOINDER_ANSWER_CACHE="redis://:secret@127.0.0.1:9/0",
+        REJOINDER_GUARD_MODERATION=moderation,
+    )  # fmt: skip
+    assert done.returncode == 0 and "secret" not in done.stdout + done.stderr

@@ -84,6 +84,12 @@ def test_a_file_that_cannot_be_used_is_named(text: str | None, reason: str, tmp_
     assert done.returncode == 1 and reason in " ".join(done.stderr.split())
 
 
+def test_instructions_with_the_time_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "questions.toml").write_text(QUESTIONS)
+    done = fill(tmp_path, REJOINDER_ANSWER_CACHE="sqlite:answers.db")
+    assert done.returncode == 1 and "the instructions have {time}" in " ".join(done.stderr.split())
+
+
 def test_an_agent_whose_answers_are_not_cached_is_refused(tmp_path: Path) -> None:
     (tmp_path / "questions.toml").write_text(QUESTIONS)
     guarded = "@agent.guard\nasync def check(call, text):\n    return None\n"

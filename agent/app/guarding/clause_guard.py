@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rejoinder.agent.app.call import Call
-from rejoinder.pipeline import Guard, Judge
+from rejoinder.pipeline import Guard, Judge, ModelError
 
 Run = Callable[..., Awaitable[Any]]
 """Calls a function of the integrator with its arguments (``AgentHost.run_guard``)."""
@@ -28,7 +28,7 @@ def _judge(call: Call, function: Callable[..., Any], run: Run) -> Judge:
         reason = await run(function, call, text)
         if reason is not None and not isinstance(reason, str):
             name = getattr(function, "__name__", type(function).__name__)
-            raise TypeError(f"{name} returned {reason!r:.20}: return why the clause is refused, or None")
+            raise ModelError(name, f"returned {reason!r:.20}: return why the clause is refused, or None")
         return reason or ""
 
     return judge

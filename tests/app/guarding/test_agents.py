@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from rejoinder.agent.app.call import Call
 from rejoinder.agent.app.guarding.turn_words import TurnWords
 from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.guard.guardrails import guardrails
-from rejoinder.pipeline import Guard, ReplyDone, ReplyRefused, TurnTraced
+from rejoinder.pipeline import Guard, ReplyDone, ReplyRefused, Session, TurnTraced
 
 SORRY = "Let's not."
 STORY = "First a fine sentence. Here is the poison in it. And a last one."
@@ -89,7 +90,7 @@ def test_a_function_that_returns_something_else_is_undecided(
         return True
 
     assert refused(asked(agent)) == ["undecided"] * strict
-    assert "fine returned True: return why the clause is refused, or None" in caplog.text
+    assert "returned True: return why the clause is refused, or None" in caplog.text
 
 
 def test_the_next_agent_of_a_call_brings_its_own_guard() -> None:
@@ -106,6 +107,31 @@ def test_the_next_agent_of_a_call_brings_its_own_guard() -> None:
     conversation.says(0.6, at=5.0)
     conversation.run(until=9.0)
     assert refused(conversation) == ["block"], "the model says the name of the tool that is gone"
+
+
+def test_a_client_that_changes_its_options_keeps_the_guard_of_the_agent_that_has_the_call() -> None:
+    """Its options are those at the start of the call, when another agent had it."""
+    strict = Agent("Be strict.", guard=guardrails(block=["poison"], say=SORRY))
+    lax: Agent[Any] = Agent(agents=[strict])
+
+    @lax.tool
+    def strictly() -> Any:
+        """Hand over."""
+        return strict
+
+    lines = ("over", "what is the weather")
+    conversation = Talk(*lines, replies=("@strictly {}", "Hello.", STORY, STORY), agent=lax)
+    conversation.says(0.6, at=0.5)
+    first = conversation.options
+
+    def change(session: Session) -> None:
+        assert conversation._agent
+        session.configure(conversation._agent.configured(replace(first, idle_s=60.0)))
+
+    conversation.does(change, at=4.0)
+    conversation.says(0.6, at=5.0)
+    conversation.run(until=12.0)
+    assert refused(conversation) == ["block"]
 
 
 def test_a_check_after_a_reply_may_end_the_call() -> None:

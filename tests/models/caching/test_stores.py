@@ -15,6 +15,7 @@ from rejoinder.models.caching.opening import open_store
 from rejoinder.models.caching.redis import RedisStore
 from rejoinder.models.caching.sqlite import SqliteStore
 from rejoinder.models.caching.store import AnswerStore, CacheLimits, Stats
+from rejoinder.models.redis_server import passwords_of, without_passwords
 from rejoinder.pipeline import AudioChunk
 from rejoinder.pipeline.caching.answers import CachedAnswer, CacheQuestion
 from rejoinder.pipeline.errors import ModelError
@@ -187,9 +188,26 @@ def test_a_url_that_is_no_store_is_refused(url: str) -> None:
     assert "secret" not in str(refused.value)
 
 
-def test_a_redis_url_that_is_wrong_is_named() -> None:
-    with pytest.raises(ModelError, match="URL of the Redis server is wrong"):
-        open_store("redis://127.0.0.1:x", CacheLimits())
+@pytest.mark.parametrize(
+    "url", ["redis://127.0.0.1:x", "redis://:secret/word@127.0.0.1", "redis://:[secret@h"]
+)
+def test_a_redis_url_that_is_wrong_is_named(url: str) -> None:
+    with pytest.raises(ModelError, match="URL of the Redis server is wrong") as refused:
+        open_store(url, CacheLimits())
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "passwords", "shown"),
+    [
+        ("redis://:sec@ret@host:1/0", ["sec@ret"], "redis://***@host:1/0"),
+        ("redis://host?password=secret", ["", "secret"], "redis://host"),
+        ("redis://:sec/ret@host", ["sec/ret"], "redis://***@host"),
+        ("sqlite:answers.db", [""], "sqlite:answers.db"),
+    ],
+)
+def test_passwords_of_addresses_are_known_and_not_shown(url: str, passwords: list[str], shown: str) -> None:
+    assert (passwords_of(url), without_passwords(url)) == (passwords, shown)
 
 
 def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rejoinder.models.guard.guardrails import guardrails
 from rejoinder.models.guard.personal_data import PERSONAL_DATA, cards, ibans, redactors
 from rejoinder.pipeline import ModelError, Rules
+from rejoinder.pipeline.guarding.screening import Screening
 
 
 def redacted(text: str, *kinds: str, region: str = "US") -> str:
@@ -82,3 +83,16 @@ def test_wrong_settings_are_refused() -> None:
         guardrails(block="damn")
     with pytest.raises(ModelError, match="write openai:http://HOST"):
         guardrails(moderation="http://127.0.0.1/v1")
+
+
+@pytest.mark.parametrize("apart", ["", " ", "-", "\u2011", "\u00a0", "\u202f", ", ", " - "[:2]])
+def test_groups_of_a_number_may_be_apart_in_many_ways(apart: str) -> None:
+    for kind, number in (("card", "4111 1111 1111 1111"), ("iban", "DE89 3704 0044 0532 0130 00")):
+        said = Rules(redactors=redactors([kind])).check("", f"It is {apart.join(number.split())}.")
+        assert said.text == "It is a private number."
+
+
+def test_an_iban_whose_groups_end_in_letters_waits_for_its_rest() -> None:
+    screening = Screening(Rules(redactors=redactors(["iban"])))
+    said = [screening.feed(clause).text for clause in ("It is GB82 WEST", "1234 5698 7654 32.")]
+    assert said == ["", "It is a private number."]

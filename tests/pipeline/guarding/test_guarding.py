@@ -146,6 +146,29 @@ def test_what_a_judge_that_does_not_answer_decides(
     assert "a guard" in caplog.text and judge.open == 0
 
 
+@pytest.mark.parametrize("speaks", [True, False])
+def test_a_judge_that_waits_for_something_cancelled_is_undecided(speaks: bool) -> None:
+    async def cancelled(text: str) -> str:
+        task = asyncio.create_task(asyncio.sleep(9.0))
+        await asyncio.sleep(0.0)
+        task.cancel()
+        await task
+        return ""
+
+    talk = call(STORY, guard(cancelled), speaks=speaks).run(until=14.0)
+    assert [(status, heard) for _, status, heard in talk.done()] == [("completed", STORY)]
+
+
+def test_a_judge_that_quotes_the_words_in_its_error_leaves_none_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def quoting(text: str) -> str:
+        raise ValueError(f"cannot classify {text}")
+
+    call(STORY, guard(quoting)).run(until=14.0)
+    assert "a guard failed: ValueError" in caplog.text and "poison" not in caplog.text
+
+
 def test_one_judge_of_several_is_enough() -> None:
     async def kind(text: str) -> str:
         await asyncio.sleep(9.0)

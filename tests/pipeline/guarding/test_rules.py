@@ -40,11 +40,28 @@ def passes(rules: Rules, *clauses: str) -> tuple[str, str]:
         ("damn", "The dam is high, and damned souls are dammed.", False),
         ("go to hell", "Go, to — HELL!", True),
         ("go to hell", "Go to the hell.", False),
-        ("don't", "Don’t.", False),
+        ("don't", "Don’t.", True),
+        ("don’t", "Don't.", True),
+        ("don", "Don't.", False),
+        ("Acme", "Acme's offer.", True),
+        ("Acme", "Acme’s offer.", True),
+        ("acme", "C'est l'Acme.", True),
+        ("damn", "It is _damn_ cold.", True),
+        ("damn", "It is da**mn** cold.", True),
+        ("damn", "It is da\u200bmn cold.", True),
+        ("damn", "It is da\u00admn cold.", True),
+        ("café", "The cafe\u0301.", True),
+        ("cafe\u0301", "The café.", True),
+        ("cafe", "The cafe\u0301.", False),
+        ("Acme", "我们推荐Acme产品。", True),
+        ("काम", "कि मैं", False),
+        ("काम", "यह काम है।", True),
+        ("ﾊﾞｶ", "あなたはバカです。", True),
         ("don't", "Don't.", True),
         ("straße", "Die STRASSE.", True),
         ("坏话", "他说坏话。", True),
         ("坏话", "他说好话。", False),
+        ("坏话", "他说坏，话。", True),
     ],
 )
 def test_whole_words_are_blocked_in_any_spelling(block: str, clause: str, refused: bool) -> None:
@@ -57,6 +74,9 @@ def test_a_blocked_phrase_may_span_clauses() -> None:
     assert passes(rules, "You can go", "to sleep.") == ("You can go to sleep.", "")
     assert passes(rules, "You can go") == ("You can go", "")
     assert passes(rules, "It is hot.", "Dog food is cheap.") == ("It is hot.", "block")
+    chinese = Rules(["坏话"])
+    assert passes(chinese, "他说坏", "话。") == ("", "block")
+    assert passes(chinese, "他说坏", "人。") == ("他说坏 人。", "")
 
 
 def test_a_pattern_sees_some_words_before_the_clause_and_nothing_refused_before() -> None:

@@ -36,7 +36,7 @@ from rejoinder.pipeline import (
 )
 from rejoinder.pipeline.replying.generation import Generation
 from rejoinder.pipeline.replying.reply import Reply, ReplySettings
-from rejoinder.pipeline.replying.stages import attempt
+from rejoinder.pipeline.replying.running import attempt
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS, TOKEN_CHARACTERS
 
 MAX = MAX_TOKENS * TOKEN_CHARACTERS
