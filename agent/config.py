@@ -22,6 +22,7 @@ from pydantic_settings import (
 from rejoinder.agent import mistakes
 from rejoinder.agent.cache_settings import CacheSettings
 from rejoinder.agent.call_settings import CallSettings
+from rejoinder.agent.context_settings import ContextSettings
 from rejoinder.agent.guard_settings import GuardSettings
 from rejoinder.agent.instructions import EXAMPLES, INSTRUCTIONS, dated
 from rejoinder.agent.language_models import TOYS, LanguageModelSettings
@@ -39,7 +40,6 @@ from rejoinder.models.seed import SEED_VARIABLE
 from rejoinder.models.specs import LANGUAGE_MODELS
 from rejoinder.models.threads import Threads, plan
 from rejoinder.pipeline import Endpointing, Message, Options, PipelineError
-from rejoinder.pipeline.history import PROMPT_CHARACTERS
 
 MODEL_TABLES = "models"
 """The setting that holds the tables [models.NAME]."""
@@ -68,15 +68,17 @@ TOY_EXAMPLES = (
     Message(role="assistant", content="It's seven days."),
 )
 """Examples that keep the smallest model's answers short."""
-TOY_CHARACTERS = 1_200
-"""Longest prompt for the smallest model, in characters: it makes no sense of a longer one."""
+TOY_TOKENS = 320
+"""Most tokens of a conversation in the smallest model's prompt: it makes no sense of a longer one."""
 
 
 class ConfigError(PipelineError):
     """The configuration is invalid. Each line of the message names a value, its source and the reason."""
 
 
-class Settings(LanguageModelSettings, CacheSettings, CallSettings, RecordingSettings, LogSettings):
+class Settings(
+    LanguageModelSettings, CacheSettings, CallSettings, ContextSettings, RecordingSettings, LogSettings
+):
     """All settings. The environment variable of a setting is its name in capitals after ``REJOINDER_``."""
 
     # REJOINDER_VLLM_MAX_MODEL_LEN sets max_model_len in [vllm]: the first underscore separates the two.
@@ -238,11 +240,13 @@ class Settings(LanguageModelSettings, CacheSettings, CallSettings, RecordingSett
         now: when the session begins, for the date and the time in the instructions; the default is the clock
         of this machine, in its time zone.
         """
+        is_toy = self.language_models()[0] in TOYS
         return Options(
             instructions=dated(self.instructions, now or datetime.now()),
             greeting=self.greeting.strip(),
             examples=self._examples(),
-            prompt_characters=TOY_CHARACTERS if self.language_models()[0] in TOYS else PROMPT_CHARACTERS,
+            prompt_tokens=self.prompt_tokens or (TOY_TOKENS if is_toy else 0),
+            compress=self.compress(is_toy),
             endpointing=Endpointing(
                 patience=self.patience,
                 min_wait_ms=self.min_wait_ms,

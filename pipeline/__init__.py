@@ -6,6 +6,7 @@ user's audio and produces events and the agent's audio.
 
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, to_float, to_pcm
 from rejoinder.pipeline.channel import Channel, Closed
+from rejoinder.pipeline.context.summaries import Compress, condensed, summarise, summarise_with
 from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.engines.load_shedding import LoadLevel, LoadShedder
 from rejoinder.pipeline.errors import CallOver, ModelError, Overloaded, PipelineError, ProtocolError
@@ -35,6 +36,7 @@ from rejoinder.pipeline.guarding.guard import Guard, Judge
 from rejoinder.pipeline.guarding.rules import Rules
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import (
+    ContextLlm,
     Llm,
     Message,
     MonitoredLlm,
@@ -67,6 +69,8 @@ __all__ = [
     "CallOver",
     "Channel",
     "Closed",
+    "Compress",
+    "ContextLlm",
     "EagerEndOfTurn",
     "EndOfTurn",
     "Endpointer",
@@ -127,7 +131,10 @@ __all__ = [
     "Vad",
     "VadStream",
     "check_fits",
+    "condensed",
     "open_session",
+    "summarise",
+    "summarise_with",
     "to_float",
     "to_pcm",
 ]

@@ -39,6 +39,7 @@ PARTS = {
             interfaces.MonitoredLlm,
             interfaces.TextLlm,
             interfaces.TokenLlm,
+            interfaces.ContextLlm,
         ),
     ),
     "tts": ModelRole("voice", interfaces.Tts),

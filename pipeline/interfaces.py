@@ -225,6 +225,23 @@ class TokenLlm(Protocol):
         ...
 
 
+@runtime_checkable
+class ContextLlm(Protocol):
+    """An ``Llm`` with two more members: it knows its context, and counts the tokens of a text.
+
+    For other models the pipeline assumes a context and estimates the tokens (``context.tokens``).
+    """
+
+    @property
+    def context_tokens(self) -> int:
+        """Most tokens of a prompt and its answer together."""
+        ...
+
+    def tokens_in(self, text: str) -> int:
+        """Return the number of tokens in a text of up to 1,000 characters, within about a millisecond."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """The tokens that a reply used in the language model.

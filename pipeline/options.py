@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from rejoinder.pipeline.caching.answers import AnswerCache
+from rejoinder.pipeline.context.summaries import Compress, condensed
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
 from rejoinder.pipeline.fitting import check_fits
 from rejoinder.pipeline.guarding.guard import Guard
-from rejoinder.pipeline.history import PROMPT_CHARACTERS
+from rejoinder.pipeline.history import RETENTION
 from rejoinder.pipeline.interfaces import NO_TOOLS, Llm, Message, Stt, Tools, Tts, TurnModel, Vad
 from rejoinder.pipeline.prompt import Entry
 
@@ -115,10 +116,13 @@ class Options:
     greeting: the agent's first words, spoken verbatim when the session begins; "" for none.
     examples: an invented start of the conversation, which shows a small model how to answer. It is left out
         while there are tools, because a model that sees answers without calls does not call.
-    prompt_characters: most characters of the conversation in one prompt, without the instructions and the
-        examples.
-    retention: share of ``prompt_characters`` that is kept when the conversation exceeds it. With None the
-        prompt is never shortened, and replies to a longer conversation fail.
+    prompt_tokens: most tokens of the conversation in one prompt, without the instructions and the examples; 0
+        for what the model's context leaves, at most 8,000.
+    retention: share of these tokens that is kept, beside a summary, when the conversation exceeds them. With
+        None the prompt is never shortened, and replies to a longer conversation fail.
+    compress: summarises the older part of the conversation before it leaves the prompt, while neither side
+        has the floor; it is cancelled when a side takes it. ``condense`` replaces a summary that does not
+        come in time. None for no summaries: the older part is dropped. ``retention`` None turns it off, too.
     endpointing: how turns begin and end.
     detect_turns: False if the client says where turns end.
     create_response: whether a reply follows each turn by itself.
@@ -154,8 +158,9 @@ class Options:
     instructions: str = INSTRUCTIONS
     greeting: str = ""
     examples: Sequence[Message] = ()
-    prompt_characters: int = PROMPT_CHARACTERS
-    retention: float | None = 0.5
+    prompt_tokens: int = 0
+    retention: float | None = RETENTION
+    compress: Compress | None = condensed
     endpointing: Endpointing = field(default_factory=Endpointing)
     detect_turns: bool = True
     create_response: bool = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rejoinder.pipeline.interfaces import CallMessage, Message
 
@@ -32,6 +32,7 @@ class Entry:
     key: identifies the entry; None for an entry that never changes.
     cut: whether a barge-in cut the words off.
     call: identifier of the tool call. name: name of the tool.
+    short: stands in the prompt in place of a result that is too long. tokens: of the entry in a prompt.
     """
 
     role: str
@@ -40,6 +41,13 @@ class Entry:
     cut: bool = False
     call: str = ""
     name: str = ""
+    short: str = field(default="", compare=False)
+    tokens: int = field(default=0, compare=False)
+
+    @property
+    def prompted(self) -> str:
+        """What stands in the prompt."""
+        return self.short or self.text
 
     @property
     def turn(self) -> int:
@@ -63,7 +71,7 @@ def prompt(
     A tool's result follows its call directly, wherever the result stands in ``entries``: chat servers refuse
     any other order. A result without its call is left out.
     """
-    results = {entry.call: entry.text for entry in entries if entry.role == "tool"}
+    results = {entry.call: entry.prompted for entry in entries if entry.role == "tool"}
     messages = [Message(role="system", content=instructions)] if instructions else []
     messages += [message.copy() for message in examples]
     returned: list[Message] = []

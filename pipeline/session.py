@@ -57,10 +57,7 @@ class Session:
     def __init__(self, models: Models, options: Options | None = None) -> None:
         self.models = models
         self.options = options or Options()
-        self.history = History(
-            self.options.instructions, self.options.shown_examples, self.options.prompt_characters
-        )
-        self.history.retention = self.options.retention
+        self.history = History.of(self.options, models.llm)
         self.floor = Endpointer(has_turn_model=models.turn is not None)
         self.floor.configure(self.options)
         self.events: Channel[Event] = Channel(2 * CONTROL_PLACES, "events")
@@ -210,9 +207,7 @@ class Session:
     def configure(self, options: Options) -> None:
         """Replace the options, from the next turn on."""
         self.options = options
-        self.history.instructions = options.instructions
-        self.history.examples = list(options.shown_examples)
-        self.history.retention = options.retention
+        self.history.configure(options)
         self._replies.configure(options)
         for event in self.floor.configure(options):
             self._react(event)
@@ -227,6 +222,8 @@ class Session:
         """
         last = self._replies.hand_over(models)
         self.configure(options)
+        if models is not None:
+            self.history.configure(options, models.llm)
         return last
 
     def hold(self, since: float) -> tuple[int, float] | None:

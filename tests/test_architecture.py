@@ -132,6 +132,7 @@ WAIT = {
     "pipeline/channel.py",
     "pipeline/caching/answers.py",
     "pipeline/caching/search.py",
+    "pipeline/context/summaries.py",
     "pipeline/session.py",
     "pipeline/engines/engine.py",
     "pipeline/guarding/guard.py",

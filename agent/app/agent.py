@@ -12,7 +12,7 @@ from rejoinder.agent.app.fillers import FILLER_AFTER_S, USUAL_FILLERS
 from rejoinder.agent.app.functions.signatures import check_hook
 from rejoinder.agent.app.tool import TOOL_TIMEOUT_S, Sequel, Tool, add_tool, tool_of
 from rejoinder.agent.app.worker import Worker
-from rejoinder.pipeline import Guard
+from rejoinder.pipeline import Compress, Guard
 
 Function: TypeAlias = Callable[..., Any]
 Hook = TypeVar("Hook", bound=Callable[..., Any])
@@ -49,6 +49,9 @@ class Agent(Sequel, Generic[State, Resources]):
     delegate: does what takes long, behind the agent, which talks on with the caller.
     guard: what each clause of the language model must pass before it is heard; ``guardrails`` makes one. None
         for the server's. ``Agent.guard`` adds functions of your own.
+    compress: summarises the older part of a long call: ``summarise`` by the call's own language model,
+        ``summarise_with(llm)`` by another one, ``condensed`` without a model, or a function of your own.
+        None for the server's.
     state: makes the integrator's state of a new call, such as a dataclass.
     lifespan: opens what all calls share, such as a database, for as long as the server runs;
         ``call.resources`` is what it yields.
@@ -72,6 +75,7 @@ class Agent(Sequel, Generic[State, Resources]):
         agents: Sequence[Agent[Any, Any]] = (),
         delegate: Worker | None = None,
         guard: Guard | None = None,
+        compress: Compress | None = None,
         name: str = "",
         state: Callable[[], State] | None = None,
         lifespan: Lifespan[Resources] | None = None,
@@ -94,6 +98,7 @@ class Agent(Sequel, Generic[State, Resources]):
         self.agents = list(agents)
         self.delegate = delegate
         self.given_guard = guard
+        self.compress = compress
         self.name = name or "an agent"
         self.state = state
         self.lifespan = lifespan

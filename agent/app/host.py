@@ -345,4 +345,5 @@ def _with_words(options: Options, agent: Agent[Any, Any]) -> Options:
         examples=() if words else options.examples,
         greeting=agent.greeting or options.greeting,
         guard=agent.given_guard or options.guard,
+        compress=agent.compress or options.compress,
     )

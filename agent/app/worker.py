@@ -16,8 +16,8 @@ from rejoinder.pipeline import History, Llm, ToolCall, Tools
 
 WORKER_TIMEOUT_S = 120.0
 """Default for the longest time that one task may take, in seconds."""
-MOST_WORKER_CHARACTERS = 16_000
-"""Most characters of the conversation and of the results of tools in the worker's prompt."""
+MOST_WORKER_TOKENS = 4_000
+"""Most tokens of the conversation and of the results of tools in the worker's prompt."""
 TASK = "A caller and an agent have said this:\n\n{}\n\nThe agent asks you for this: {}"
 """What the worker's language model reads. Without the conversation it could not know who "they" are."""
 WORKER_INSTRUCTIONS = (
@@ -97,7 +97,7 @@ class Task(Sequel):
         worker's ``timeout_s``, and ModelError. Cancelling cancels the tools.
         """
         worker, words = self.worker, list[str]()
-        history = History(worker.instructions, characters=MOST_WORKER_CHARACTERS)
+        history = History(worker.instructions, tokens=MOST_WORKER_TOKENS)
         history.add_user(self._prompt(call))
         tools = Tools([tool.definition for tool in worker.tools.values()])
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -50,7 +51,7 @@ async def _converse(
         call = side.call if side else host.new_call(CallInfo("chat", "text"), options)
         options = call.options
         examples = () if host.tools.functions else options.examples
-        history = History(options.instructions, examples, options.prompt_characters)
+        history = History.of(replace(options, examples=examples), llm)
         began = asyncio.get_running_loop().time()
         if options.greeting:
             _say(console, options.greeting)

@@ -15,6 +15,7 @@ from rejoinder.models.llm.ort.ahead import ahead
 from rejoinder.models.llm.ort.kv_cache import Slots
 from rejoinder.models.seed import seed
 from rejoinder.models.specs import catalogued_llms
+from rejoinder.pipeline.context.tokens import estimated
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
@@ -85,6 +86,15 @@ class LlamaCpp:
         """Read the prompt into the cache of a slot. Cancelling closes the request. Raises ModelError."""
         async with self._slots.take(messages) as slot:
             await self._chat.warm(messages, {"id_slot": slot})
+
+    @property
+    def context_tokens(self) -> int:
+        """Most tokens of a prompt and its answer together, in one slot."""
+        return LLAMA_CONTEXT
+
+    def tokens_in(self, text: str) -> int:
+        """Return about how many tokens a text has: the server's count would be a request for each entry."""
+        return estimated(text)
 
     async def aclose(self) -> None:
         """Close the connections and unload the model. Cancelling may leave the model loaded."""

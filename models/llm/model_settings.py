@@ -16,7 +16,7 @@ MAX_KEY_BYTES = 10_000
 """Largest file with a key."""
 SERVER_FIELDS = (
     "key_file", "key_env", "headers", "temperature", "top_p", "seed", "stop", "extra", "prefill", "thinks",
-    "can_warm", "between_tokens_s", "tool_call_s", "cached_price",
+    "can_warm", "between_tokens_s", "tool_call_s", "cached_price", "context",
 )  # fmt: skip
 """Settings that only a model behind an address has."""
 
@@ -66,6 +66,9 @@ class ModelSettings(BaseModel):
     )
     tool_call_s: float | None = Field(
         None, gt=0.0, le=600.0, description="longest time for writing tool calls, in seconds; unset: 10"
+    )
+    context: int | None = Field(
+        None, ge=512, le=10_000_000, description="most tokens of a prompt and its answer; unset: 8192"
     )
     input_price: float = Field(0.0, ge=0.0, description="price of a million tokens of prompts")
     cached_price: float | None = Field(

@@ -17,6 +17,7 @@ from rejoinder.models.llm.bounded import bound
 from rejoinder.models.llm.stream_deadlines import StreamDeadlines
 from rejoinder.models.llm.tool_calls import ToolCalls
 from rejoinder.models.llm.trace_context import carry
+from rejoinder.pipeline.context.tokens import CONTEXT_TOKENS, estimated
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message, ToolCall, Tools, Usage
 from rejoinder.pipeline.replying.text.answer_filter import MAX_THOUGHT_TOKENS, MAX_TOKENS
@@ -81,7 +82,7 @@ class ChatOptions:
     inside a thought. input_price, output_price: of a million tokens. warm_s: longest wait for a request that
     fills the cache. call_s: longest time for writing tool calls in a reply that is spoken. cached_price: of a
     million tokens that the server had cached; None for ``input_price``. spend: takes what a request has cost,
-    in the unit of the prices.
+    in the unit of the prices. context: most tokens of a prompt and its answer together.
     """
 
     first_s: float = FIRST_TOKEN_SECONDS
@@ -95,6 +96,7 @@ class ChatOptions:
     call_s: float = TOOL_CALL_SECONDS
     cached_price: float | None = None
     spend: Callable[[float], None] | None = None
+    context: int = CONTEXT_TOKENS
 
 
 class OpenAiChat:
@@ -105,6 +107,7 @@ class OpenAiChat:
     can_warm: whether a request for 0 tokens fills the server's prefix cache at no cost.
     extra: further fields of each request, such as sampling parameters.
     name: name of the model in errors. options: what a table of the configuration may set.
+    context_tokens: most tokens of a prompt and its answer together.
     """
 
     def __init__(
@@ -124,6 +127,7 @@ class OpenAiChat:
         self._key = key
         # No retries: they would hide a dead server for seconds. In a conversation the next turn is the retry.
         self._options = options = options or ChatOptions()
+        self.context_tokens = options.context
         timeout = openai.Timeout(max(options.first_s, options.between_s), connect=CONNECT_SECONDS)
         # Loopback must not go through a proxy, even if the environment names one for all requests.
         self._client = openai.AsyncOpenAI(
@@ -246,6 +250,10 @@ class OpenAiChat:
                 raise ModelError(self.name, late, "model_timeout") from error
             except Exception as error:
                 raise ModelError(self.name, self._reason(error)) from error
+
+    def tokens_in(self, text: str) -> int:
+        """Return about how many tokens a text has: the model's tokenizer is not here."""
+        return estimated(text)
 
     async def aclose(self) -> None:
         """Close the connections. Cancelling may leave some open."""

@@ -38,8 +38,7 @@ async def prepare(models: Models, options: Options, words: str, answer: str = ""
 
 
 def _builder(models: Models, options: Options) -> ReplyBuilder:
-    history = History(options.instructions, options.shown_examples, options.prompt_characters)
-    history.retention = options.retention
+    history = History.of(options, models.llm)
     if options.greeting.strip():
         history.add("assistant", " ".join(clauses_of(options.greeting)))
     return ReplyBuilder(history, models.load_shedder, Listeners())

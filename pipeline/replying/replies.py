@@ -8,6 +8,7 @@ from rejoinder.pipeline.audio.echo import Echo
 from rejoinder.pipeline.audio.played import Listeners
 from rejoinder.pipeline.caching.search import Search, Searches
 from rejoinder.pipeline.channel import Channel
+from rejoinder.pipeline.context.summaries import Summaries
 from rejoinder.pipeline.events import Event
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.options import Models, Options, ReplyRequest
@@ -55,13 +56,14 @@ class Replies:
         self._history = history
         self._floor = floor
         records = ReplyRecords(history, floor.agent)
-        self.current = CurrentReply(models, records, floor, out, emit, self.cancelled, self.answer_owed)
+        self.current = CurrentReply(models, records, floor, out, emit, self.cancelled, self._ended)
         self._disconnection = Disconnection(self.current, records, floor, self.listeners)
         self._out_of_band = OutOfBandReplies(models, out, emit, self.cancelled)
         self._builder = ReplyBuilder(history, models.load_shedder, self.listeners)
         self._warmer = PromptWarmer(models.llm, history, models.load_shedder)
         self._retrieval = Retrieval(self.cancelled, self._read_ahead)
         self._searches = Searches(self.cancelled)
+        self._summaries = Summaries(models.llm, history, self.cancelled, lambda: self.warm(""))
         self._pause_marks: dict[str, float] = {}
         self._requested: ReplyRequest | None = None
         self._owed = ""
@@ -123,6 +125,7 @@ class Replies:
             self.current.use(models)
             self._out_of_band.use(models)
             self._warmer.use(models.llm)
+            self._summaries.use(models.llm)
         return self._builder.built
 
     # --- the user's turn --------------------------------------------------------------------------------
@@ -184,15 +187,25 @@ class Replies:
         if self._requested is not None:
             self._answer("")
         else:
-            self.answer_owed()
+            self._ended()
 
     def answer_owed(self) -> None:
         """Answer the words said during the last reply, unless the user is speaking again."""
         if self._owed and not self.current.committed and self._floor.floor is not Floor.USER:
             self.respond()
 
+    def _ended(self) -> None:
+        self.answer_owed()
+        self.rest()
+
+    def rest(self) -> None:
+        """Use the time in which neither side has the floor for a summary of a long conversation."""
+        if self._floor.idle and self.idle:
+            self._summaries.begin(self._options.compress)
+
     def yield_to_user(self) -> None:
         """Cancel the reply for the user's speech, if replies may be interrupted."""
+        self._summaries.cancel()
         self._pause_marks = {}
         self.current.speculation.begin_turn()
         if self._yields:
@@ -257,6 +270,7 @@ class Replies:
         self._warmer.cancel(self.cancelled)
         self._retrieval.close()
         self._searches.close()
+        self._summaries.cancel()
         self.cancelled.cancel_again()
 
     # --- which reply comes next -------------------------------------------------------------------------
@@ -272,6 +286,7 @@ class Replies:
 
     def _start(self, request: ReplyRequest, text: str = "", is_guess: bool = False) -> Reply:
         # The prompt is built before the task starts: a commit right after this adds the text to the history.
+        self._summaries.cancel()
         asks = not (request.words or request.cue or request.prompt)
         owed = self._owed if asks and not text else ""
         marks = self._owed_marks if owed else self._pause_marks if text else {}

@@ -7,8 +7,12 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rejoinder.pipeline.history import MAX_ENTRIES, PROMPT_CHARACTERS, History
+from rejoinder.pipeline.context.tokens import CONVERSATION_TOKENS, ENTRY_TOKENS
+from rejoinder.pipeline.history import MAX_ENTRIES, History
 from rejoinder.pipeline.interfaces import Message
+
+TOKENS = 1_600
+"""Most tokens of the conversation in these tests."""
 
 
 def said(history: History, text: str | None = None) -> list[tuple[str, str]]:
@@ -77,21 +81,22 @@ def test_truncating_corrects_what_was_heard() -> None:
 
 
 def test_forgetting_goes_by_blocks_so_that_the_beginning_stays_put() -> None:
-    history = History()
+    history = History(tokens=TOKENS)
+    history.retention = 0.5
     beginnings = []
     for turn in range(400):
-        history.add_user(f"{turn:03d} " + "x" * 96)
-        add_reply(history, turn + 1, "y" * 100, cut=False)
+        history.add_user(f"{turn:03d} " + "x" * 98)
+        add_reply(history, turn + 1, "y" * 102, cut=False)
         beginnings.append(history.messages()[0]["content"][:3])
-        size = sum(len(entry["content"]) for entry in history.messages())
-        assert size <= PROMPT_CHARACTERS
-        assert size >= min(200 * (turn + 1), PROMPT_CHARACTERS // 2)
+        size = sum(len(entry["content"]) // 3 + ENTRY_TOKENS for entry in history.messages())
+        assert size == history.size <= TOKENS
+        assert size >= min(80 * (turn + 1), TOKENS // 2)
     changes = sum(one != other for one, other in pairwise(beginnings))
-    assert 0 < changes <= 400 * 200 // (PROMPT_CHARACTERS // 2)
+    assert 0 < changes <= 400 * 80 // (TOKENS // 2)
 
 
 def test_truncating_what_was_forgotten_forgets_nothing_else() -> None:
-    history = History()
+    history = History(tokens=TOKENS)
     for turn in range(1, 41):
         history.add_user(f"question {turn:02d} " + "x" * 90)
         add_reply(history, turn, "y" * 100, cut=False)
@@ -102,8 +107,8 @@ def test_truncating_what_was_forgotten_forgets_nothing_else() -> None:
 
 def test_the_newest_words_stay_however_long() -> None:
     history = History()
-    history.add_user("x" * (2 * PROMPT_CHARACTERS))
-    assert len(said(history)[0][1]) == 2 * PROMPT_CHARACTERS
+    history.add_user("x" * (6 * CONVERSATION_TOKENS))
+    assert len(said(history)[0][1]) == 6 * CONVERSATION_TOKENS
 
 
 ENTRIES = st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), st.text("ab ", max_size=900)))

@@ -36,7 +36,7 @@ async def ask(llm: Llm, question: Question, options: Options) -> Asked:
     The prompt is that of a call: instructions, examples, and the turns and answers so far. Raises ModelError.
     Cancelling closes the model's answer.
     """
-    history = History(options.instructions, options.shown_examples, options.prompt_characters)
+    history = History.of(options, llm)
     answer = Asked(question, "", 0.0, 0.0, 0)
     for number, turn in enumerate(question.turns):
         answer = await _answer(llm, history, question, turn, options.max_tokens)

@@ -55,7 +55,7 @@ async def ask_tools(llm: Llm, request: ToolRequest, options: Options) -> ToolAns
     """
     if not isinstance(llm, ToolLlm):
         raise ModelError(type(llm).__name__, "this language model cannot call tools: take another --llm")
-    history = History(options.instructions, options.shown_examples, options.prompt_characters)
+    history = History.of(options, llm)
     words: list[str] = []
     calls: list[ToolCall] = []
     first, error, began = 0.0, "", time.perf_counter()

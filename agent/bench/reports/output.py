@@ -30,6 +30,7 @@ BENCH_ORDER = (
     "routing",
     "openings",
     "cache",
+    "context",
     "guard",
     "overhead",
     "simulate",

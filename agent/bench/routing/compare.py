@@ -73,7 +73,7 @@ async def answers_of(
 
 
 def _prompt_tokens(llm: Llm, question: Question, options: Options) -> float:
-    history = History(options.instructions, options.shown_examples, options.prompt_characters)
+    history = History.of(options, llm)
     for turn in question.turns[:-1]:
         history.add_user(turn)
     messages = history.messages(question.turns[-1])

@@ -83,7 +83,7 @@ async def joins(
         writer = await opened(language_model(opener)) if opener else None
         for number, question in enumerate(questions):
             asked = question.turns[-1]
-            history = History(options.instructions, options.shown_examples, options.prompt_characters)
+            history = History.of(options, llm)
             messages = history.messages(asked)
             alone = await _whole(answers, Request(messages, spoken=True), options.max_tokens)
             said = await ask_opening(writer, asked) if writer else ""

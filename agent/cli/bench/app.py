@@ -8,6 +8,7 @@ from rejoinder.agent.bench.reports.output import Benches
 from rejoinder.agent.cli.bench.answers import answers
 from rejoinder.agent.cli.bench.bargein import bargein
 from rejoinder.agent.cli.bench.cache import cache
+from rejoinder.agent.cli.bench.context import context
 from rejoinder.agent.cli.bench.echo import echo
 from rejoinder.agent.cli.bench.failover import failover
 from rejoinder.agent.cli.bench.guard import guard
@@ -26,7 +27,7 @@ from rejoinder.agent.cli.bench.turns import turns
 app = typer.Typer(cls=Benches, invoke_without_command=True)
 app.callback()(latency)
 for command in (
-    answers, bargein, cache, echo, failover, guard, heard, load, models, openings, overhead, routing,
+    answers, bargein, cache, context, echo, failover, guard, heard, load, models, openings, overhead, routing,
     simulate, soak, stt, turns
 ):  # fmt: skip
     app.command()(command)

@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -53,6 +54,7 @@ from rejoinder.pipeline import (
 )
 from rejoinder.pipeline.engines import call_id
 from rejoinder.pipeline.errors import asking
+from rejoinder.pipeline.history import MAX_ENTRIES
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS, AnswerFilter, filtered
 from rejoinder.pipeline.trace import Trace
 from rejoinder.pipeline.upstream import Upstream, call_context, upstream
@@ -260,8 +262,8 @@ def _of_agent(
     llm: Llm, messages: list[Message], host: AgentHost, options: Options, id_: str
 ) -> AsyncGenerator[str | ToolCall, None]:
     """Return the agent's answer to a conversation. Earlier calls of its tools are not in it."""
-    history = History(options.instructions, (), options.prompt_characters)
-    for message in messages:
+    history = History.of(replace(options, examples=()), llm)
+    for message in messages[-MAX_ENTRIES:]:
         if message["role"] != "tool" and message["content"]:
             history.add(message["role"], message["content"])
     return agent_answer(llm, history, host, host.new_call(CallInfo(id_, "text"), options))

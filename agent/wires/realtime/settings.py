@@ -84,11 +84,18 @@ class Audio(Base):
     output: AudioOutput = Field(default_factory=AudioOutput)
 
 
+class TokenLimits(Base):
+    """The most tokens of a conversation in a prompt, after the instructions and the tools."""
+
+    post_instructions: int | None = Field(None, ge=0, exclude_if=lambda limit: limit is None)
+
+
 class Retention(Base):
     """The share of a conversation to keep when it is too long for the model."""
 
     type: Literal["retention_ratio"]
     retention_ratio: float = Field(ge=0.0, le=1.0)
+    token_limits: TokenLimits | None = Field(None, exclude_if=lambda limits: limits is None)
 
 
 def _shape(truncation: Any) -> str:
@@ -198,8 +205,12 @@ class SessionSettings:
             )
         truncation = self._config.truncation
         retention = None if truncation == "disabled" else self._defaults.retention
+        prompt_tokens = self._defaults.prompt_tokens
         if isinstance(truncation, Retention):
             retention = truncation.retention_ratio
+            if truncation.token_limits and truncation.token_limits.post_instructions:
+                given = truncation.token_limits.post_instructions
+                prompt_tokens = min(given, prompt_tokens or given)
         idle_s = self._defaults.idle_s
         if isinstance(detection, ServerVad) and detection.idle_timeout_ms is not None:
             idle_s = detection.idle_timeout_ms / 1000.0
@@ -210,6 +221,7 @@ class SessionSettings:
             if self._config.instructions == self._defaults.instructions
             else (),
             endpointing=endpointing,
+            prompt_tokens=prompt_tokens,
             retention=retention,
             detect_turns=detection is not None,
             create_response=detection is not None and detection.create_response,

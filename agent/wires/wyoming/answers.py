@@ -175,7 +175,7 @@ class Answers:
         now = asyncio.get_running_loop().time
         options = self._hosting.current.options(self._settings.options())
         name = f"named {request.conversation}" if request.conversation else connection
-        history = History(options.instructions, options.shown_examples, options.prompt_characters)
+        history = History.of(options, models.llm)
         for question, answer in self._conversations.read(name, now()):
             history.add_user(question)
             history.add("assistant", answer)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rejoinder.models.llm.failover.breaker import Breaker
-from rejoinder.models.llm.failover.continuation import GO_ON, continued, is_whole
+from rejoinder.models.llm.failover.continuation import GO_ON, continued, fitted, is_whole
 from rejoinder.models.llm.failover.deadlines import Waits, first_clause_deadline, first_word_deadline
+from rejoinder.pipeline.context.tokens import TokenBudget
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Llm, Message, TextLlm, ToolCall, ToolLlm, Tools
 from rejoinder.pipeline.prompt import expects_words
@@ -19,7 +20,8 @@ class Candidate:
     """A language model that may answer.
 
     name: in logs and traces. first_token_s, first_clause_s: its configured deadlines, None to derive them
-    from measurements. prefills: whether it continues an assistant message at the end of the prompt.
+    from measurements. context: its tokens for a prompt and an answer. prefills: whether it continues an
+    assistant message at the end of the prompt.
     """
 
     name: str
@@ -30,6 +32,10 @@ class Candidate:
     breaker: Breaker = field(default_factory=Breaker)
     first_words: Waits = field(default_factory=Waits)
     first_clauses: Waits = field(default_factory=Waits)
+    context: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.context = TokenBudget(self.llm).context
 
     def deadline(self, is_last: bool) -> float:
         """Return the seconds to the first word after which another model is asked, too."""
@@ -46,7 +52,8 @@ class Request:
 
     tools: None for a request without tools. urgent: False for a text request, which may wait for replies.
     spoken: whether a voice needs whole clauses. needs_words: whether the user has to hear some. given: the
-    words of the answer that are out already. go_on: asks a model without assistant prefill for the rest.
+    words of the answer that are out already. context: tokens that the prompt was made for. go_on: asks a
+    model without assistant prefill for the rest.
     """
 
     messages: Sequence[Message]
@@ -55,6 +62,7 @@ class Request:
     spoken: bool = False
     needs_words: bool = False
     given: str = ""
+    context: int = 0
     go_on: str = GO_ON
 
     @property
@@ -74,6 +82,8 @@ class Request:
     def send(self, candidate: Candidate) -> AsyncGenerator[Any, None]:
         """Start the request at one model, and return its stream. Raises ModelError."""
         llm, messages = candidate.llm, self.messages
+        if candidate.context < self.context:
+            messages = fitted(messages, candidate.context, self.tools)
         if self.given:
             messages = continued(messages, self.given, candidate.prefills, self.go_on)
         if self.tools is None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 
-from rejoinder.pipeline.interfaces import Message
+from rejoinder.pipeline.context.tokens import REPLY_SHARE, REPLY_TOKENS, estimated
+from rejoinder.pipeline.interfaces import Message, Tools
 from rejoinder.pipeline.words import NO_BLANKS
 
 GO_ON = (
@@ -36,3 +38,21 @@ def continued(messages: Sequence[Message], given: str, prefills: bool, go_on: st
     if not prefills:
         rest.append(Message(role="user", content=go_on))
     return [*messages, *rest]
+
+
+def fitted(messages: Sequence[Message], context: int, tools: Tools | None) -> Sequence[Message]:
+    """Return the messages that fit into a context: the first ones of the system, and the newest turns.
+
+    A prompt is made for the model that usually answers. The one that takes over may have a smaller context.
+    The last turn stays whole.
+    """
+    left = context - min(REPLY_TOKENS, context // REPLY_SHARE)
+    left -= sum(estimated(json.dumps(one)) for one in tools.functions) if tools else 0
+    sizes = [estimated(json.dumps(message, ensure_ascii=False)) for message in messages]
+    if sum(sizes) <= left:
+        return messages
+    heads = next((at for at, one in enumerate(messages) if one["role"] != "system"), len(messages))
+    left -= sum(sizes[:heads])
+    turns = [at for at, one in enumerate(messages) if one["role"] == "user" and at >= heads]
+    start = next((at for at in turns if sum(sizes[at:]) <= left), turns[-1] if turns else heads)
+    return [*messages[:heads], *messages[start:]]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rejoinder.models.llm.failover.candidate import Candidate, Piece, Request
+from rejoinder.models.llm.failover.continuation import fitted
 from rejoinder.models.llm.failover.guessing import GUESS_CHECK_SECONDS, is_guess
 from rejoinder.models.llm.failover.hedge_budget import HEDGE_SHARE, HedgeBudget
 from rejoinder.models.llm.failover.leg import Leg
@@ -17,6 +18,7 @@ from rejoinder.models.llm.failover.probes import Probes
 from rejoinder.models.llm.routing.opened import opened
 from rejoinder.models.llm.routing.opening import Openings
 from rejoinder.models.llm.routing.router import Router
+from rejoinder.pipeline.context.tokens import TokenBudget
 from rejoinder.pipeline.engines.deadline import current
 from rejoinder.pipeline.errors import ModelError, PipelineError
 from rejoinder.pipeline.interfaces import Message, MonitoredLlm, ToolCall, ToolLlm, Tools
@@ -69,6 +71,7 @@ class Failover:
         openings: Openings | None = None,
     ) -> None:
         self.candidates = list(candidates)
+        self._budget = TokenBudget(self.candidates[0].llm)
         self._hedges = HedgeBudget(hedge)
         self._busy = busy
         self._router = router
@@ -86,7 +89,18 @@ class Failover:
     async def warm(self, messages: Sequence[Message]) -> None:
         """Warm the model that will be asked. Cancelling stops that. Raises ModelError."""
         chosen = self._router.foresee(messages) if self._router else None
-        await self._asked(Tried(chosen=chosen))[0].llm.warm(messages)
+        first = self._asked(Tried(chosen=chosen))[0]
+        small = first.context < self.context_tokens
+        await first.llm.warm(fitted(messages, first.context, None) if small else messages)
+
+    @property
+    def context_tokens(self) -> int:
+        """The context of the first model. Another one gets what fits into its own."""
+        return self.candidates[0].context
+
+    def tokens_in(self, text: str) -> int:
+        """Return the number of tokens in a text, as the first model counts them."""
+        return self._budget.count(text)
 
     @property
     def failed(self) -> str:
@@ -115,6 +129,7 @@ class Failover:
 
         Closing it closes all its requests.
         """
+        request = replace(request, context=self.context_tokens)
         chosen = self._router.choose(request) if self._router else None
         answer = partial(self._answer, chosen)
         openings = self._openings

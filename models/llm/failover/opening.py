@@ -28,6 +28,7 @@ from rejoinder.models.llm.warming import warm_llm
 from rejoinder.models.placement import Placement
 from rejoinder.models.registry import check
 from rejoinder.models.specs import no_language_model
+from rejoinder.pipeline.context.tokens import CONTEXT_TOKENS
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import ToolLlm
 
@@ -166,6 +167,7 @@ def open_server(name: str, settings: ModelSettings, spending: DaySpending | None
         call_s=settings.tool_call_s or TOOL_CALL_SECONDS,
         cached_price=settings.cached_price,
         spend=spending.add if spending else None,
+        context=settings.context or CONTEXT_TOKENS,
     )
     key = settings.key(name) or NO_KEY  # the environment's key is not for every server in a list
     return OpenAiChat(url, model, key, settings.can_warm, extra=settings.fields(), name=name, options=options)

@@ -240,6 +240,15 @@ class OrtLlm:
         """Return the number of prompt tokens that a reply to ``messages`` reads. Raises ModelError."""
         return len(self._prompt(messages))
 
+    @property
+    def context_tokens(self) -> int:
+        """Most tokens of a prompt and its answer together."""
+        return CONTEXT
+
+    def tokens_in(self, text: str) -> int:
+        """Return the number of tokens in a text, without those of the template."""
+        return len(self._prompts.ids(text))
+
     async def warm(self, messages: Sequence[Message]) -> None:
         """Read the prompt into the cache of a slot. Cancelling keeps what was read. Raises ModelError."""
         await self._warm(messages)

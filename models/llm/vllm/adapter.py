@@ -114,6 +114,15 @@ class Vllm:
         """Return the number of prompt tokens that a reply to ``messages`` reads. Raises ModelError."""
         return len(self._prompt(messages))
 
+    @property
+    def context_tokens(self) -> int:
+        """Most tokens of a prompt and its answer together: vLLM's ``max_model_len``."""
+        return self._context
+
+    def tokens_in(self, text: str) -> int:
+        """Return the number of tokens in a text."""
+        return len(self._tokenizer.encode(text, add_special_tokens=False))
+
     async def aclose(self) -> None:
         """End the engine and its processes. Running replies fail with ModelError.
 

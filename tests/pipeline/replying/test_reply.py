@@ -299,7 +299,7 @@ def test_only_replies_of_a_loaded_machine_without_tools_end_early() -> None:
 
 
 def test_a_prompt_that_is_too_long_is_refused_when_the_request_begins() -> None:
-    history = History(characters=10)
+    history = History(tokens=10)
     history.retention = None
     history.add_user("more than ten characters")
     reply = ReplyBuilder(history, LoadShedder(), None).in_conversation(ReplyRequest(), Options())

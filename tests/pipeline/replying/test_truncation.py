@@ -17,26 +17,31 @@ from support.serving import Talk, serving
 
 from rejoinder.agent.wires.realtime.settings import SessionSettings
 from rejoinder.pipeline import Options, ProtocolError
-from rejoinder.pipeline.history import PROMPT_CHARACTERS, History
+from rejoinder.pipeline.context.tokens import BYTES_PER_TOKEN, CONVERSATION_TOKENS, ENTRY_TOKENS
+from rejoinder.pipeline.history import RETENTION, History
+
+LIMITS = {"post_instructions": 2_000}
+"""The longest conversation in a prompt, as a session may give it."""
 
 
 @pytest.mark.parametrize(("retention", "left"), [(0.5, 20), (0.8, 32), (1.0, 40), (0.0, 1)])
 def test_the_retention_share_of_a_long_conversation_is_kept(retention: float, left: int) -> None:
     history = History()
     history.retention = retention
+    characters = BYTES_PER_TOKEN * (CONVERSATION_TOKENS // 40 - ENTRY_TOKENS)
     for number in range(41):
         assert len(history.messages()) == number % 2 or number
-        history.add("user" if number % 2 else "assistant", f"{number:03d}".ljust(PROMPT_CHARACTERS // 40))
+        history.add("user" if number % 2 else "assistant", f"{number:03d}".ljust(characters))
     assert len(history.messages()) == left
 
 
 def test_what_may_not_be_forgotten_is_an_error_until_something_is_deleted() -> None:
-    history = History()
+    history = History(tokens=200)
     history.retention = None
     for number in range(2):
-        history.add_user("x" * PROMPT_CHARACTERS, ("item", number))
+        history.add_user("x" * BYTES_PER_TOKEN * (200 - ENTRY_TOKENS), ("item", number))
         if number:
-            with pytest.raises(ProtocolError, match=f"has {2 * PROMPT_CHARACTERS} characters"):
+            with pytest.raises(ProtocolError, match="has 400 tokens"):
                 history.messages()
     history.remove(("item", 0))
     assert history.messages()
@@ -45,10 +50,15 @@ def test_what_may_not_be_forgotten_is_an_error_until_something_is_deleted() -> N
 @pytest.mark.parametrize(
     ("given", "retention"),
     [
-        ("auto", 0.5),
-        (None, 0.5),
+        ("auto", RETENTION),
+        (None, RETENTION),
         ("disabled", None),
         ({"type": "retention_ratio", "retention_ratio": 0.8}, 0.8),
+        ({"type": "retention_ratio", "retention_ratio": 0.8, "token_limits": LIMITS}, 0.8),
+        (
+            {"type": "retention_ratio", "retention_ratio": 0.8, "token_limits": {"post_instructions": -1}},
+            "session.truncation.token_limits.post_instructions",
+        ),
         ({"type": "retention_ratio", "retention_ratio": 1.5}, "session.truncation.retention_ratio"),
         ("never", "session.truncation"),
         ({"type": "retention_ratio"}, "session.truncation.retention_ratio"),
@@ -63,9 +73,11 @@ def test_what_a_session_may_say(given: Any, retention: Any) -> None:
         return
     settings.update({"truncation": given})
     assert settings.options().retention == retention
+    limited = isinstance(given, dict) and "token_limits" in given
+    assert settings.options().prompt_tokens == (LIMITS["post_instructions"] if limited else 0)
     assert settings.describe()["truncation"] == given
     settings.update({"truncation": "auto"})
-    assert settings.options().retention == 0.5
+    assert settings.options().retention == RETENTION
 
 
 def add(talk: Talk, text: str, id_: str) -> None:
@@ -80,7 +92,7 @@ def test_a_response_to_what_is_too_long_fails_and_the_call_goes_on(tmp_path: Pat
     with serving(tmp_path, llm="scripted:llm") as server, Talk(server) as talk:
         talk.send("session.update", session={"type": "realtime", "truncation": "disabled"})
         talk.until("session.updated")
-        add(talk, "x" * PROMPT_CHARACTERS, "long")
+        add(talk, "x" * BYTES_PER_TOKEN * CONVERSATION_TOKENS, "long")
         add(talk, "Hello.", "short")
         for conversation in ("auto", "none"):
             talk.send("response.create", response={"conversation": conversation})
