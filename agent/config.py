@@ -20,6 +20,7 @@ from pydantic_settings import (
 )
 
 from rejoinder.agent import mistakes
+from rejoinder.agent.budget_settings import BudgetSettings
 from rejoinder.agent.cache_settings import CacheSettings
 from rejoinder.agent.call_settings import CallSettings
 from rejoinder.agent.context_settings import ContextSettings
@@ -102,6 +103,9 @@ class Settings(
     guard: GuardSettings = Field(
         default=GuardSettings.model_validate({}),
         description="what the agent's words must pass before they are heard",
+    )
+    budget: BudgetSettings = Field(
+        default=BudgetSettings.model_validate({}), description="what calls may use of the language model"
     )
     instructions: str = Field(
         INSTRUCTIONS, description="system prompt of the agent; {date}, {tomorrow} and {time} are filled in"
@@ -302,6 +306,8 @@ def load(flags: Mapping[str, Any], file: Path | None = None) -> tuple[Settings, 
         settings = Settings.model_validate(nested(values))
     except ValidationError as error:
         raise ConfigError("\n".join(mistakes.mistakes(error, values, sources, FIELDS))) from error
+    if any(rule.budget_above is not None for rule in settings.rules()) and not settings.budget.budgets():
+        raise ConfigError("routes: budget_above needs a limit in [budget]")
     if settings.min_wait_ms > settings.max_wait_ms:
         raise ConfigError(_disorder(settings, sources))
     return settings, {

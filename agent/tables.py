@@ -7,10 +7,15 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from rejoinder.agent.budget_settings import BudgetSettings
 from rejoinder.agent.guard_settings import GuardSettings
 from rejoinder.models.llm.vllm.settings import VllmSettings
 
-SETTING_TABLES: Mapping[str, type[BaseModel]] = {"vllm": VllmSettings, "guard": GuardSettings}
+SETTING_TABLES: Mapping[str, type[BaseModel]] = {
+    "vllm": VllmSettings,
+    "guard": GuardSettings,
+    "budget": BudgetSettings,
+}
 """The tables by name. A setting in one of them has the flat name TABLE.NAME."""
 TABLE_FIELDS = {
     f"{table}.{name}": field

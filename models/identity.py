@@ -19,7 +19,10 @@ def identity(specs: Mapping[str, str], placement: Placement) -> dict[str, str]:
     rule by time of day, load or cost may choose another model a minute later.
     """
     if any(
-        rule.hours or rule.load_above is not None or rule.cost_left_below is not None
+        rule.hours
+        or rule.load_above is not None
+        or rule.cost_left_below is not None
+        or rule.budget_above is not None
         for rule in placement.routes
     ):
         return {}

@@ -5,12 +5,14 @@ user's audio and produces events and the agent's audio.
 """
 
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, to_float, to_pcm
+from rejoinder.pipeline.budget import BudgetLimit, BudgetPlan, Budgets, CallBudget
 from rejoinder.pipeline.channel import Channel, Closed
 from rejoinder.pipeline.context.summaries import Compress, condensed, summarise, summarise_with
 from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.engines.load_shedding import LoadLevel, LoadShedder
 from rejoinder.pipeline.errors import CallOver, ModelError, Overloaded, PipelineError, ProtocolError
 from rejoinder.pipeline.events import (
+    BudgetReached,
     EagerEndOfTurn,
     EndOfTurn,
     Event,
@@ -66,6 +68,11 @@ from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
 __all__ = [
     "RATE",
     "AudioChunk",
+    "BudgetLimit",
+    "BudgetPlan",
+    "BudgetReached",
+    "Budgets",
+    "CallBudget",
     "CallOver",
     "Channel",
     "Closed",

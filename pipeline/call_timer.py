@@ -16,9 +16,10 @@ GRACE_SECONDS = 10.0
 
 
 class Due(Enum):
-    """The action that is due: prompt the user, or end the call."""
+    """The action that is due: prompt the user, say goodbye, or end the call."""
 
     PROMPT = auto()
+    GOODBYE = auto()
     END = auto()
 
 
@@ -41,6 +42,8 @@ class CallTimer:
         self._began = now if self._began is None else self._began
         self._since = (now if self._since is None else self._since) if quiet else None
         over = now - self._began - options.max_call_s
+        if quiet and (budget := options.budget) and budget.over:
+            return Due.END if budget.parted or not budget.words else Due.GOODBYE
         if options.max_call_s and over >= (0.0 if quiet else GRACE_SECONDS):
             return Due.END
         asks = options.idle_s and options.create_response and self.prompts < options.idle_prompts
@@ -60,17 +63,19 @@ async def watch(
     options: Callable[[], Options],
     is_quiet: Callable[[], bool],
     prompt: Callable[[float], None],
+    goodbye: Callable[[str], None],
     configured: asyncio.Event,
 ) -> None:
     """Check every ``LOOK_SECONDS`` what is due, and prompt the user after a silence.
 
-    prompt: called with the length of the silence. configured: set when the options have changed.
-    Raises CallOver when the call has reached ``max_call_s``. Cancelling ends the checks.
+    prompt: called with the length of the silence. goodbye: called with the last words where the budget is
+    spent. configured: set when the options have changed. Raises CallOver when the call has reached
+    ``max_call_s``, and when its budget is spent. Cancelling ends the checks.
     """
     loop = asyncio.get_running_loop()
     while True:
         wanted = options()
-        if not (wanted.idle_s or wanted.max_call_s):
+        if not (wanted.idle_s or wanted.max_call_s or wanted.budget):
             timer.look(loop.time(), False, wanted)  # this starts the clock of the call
             configured.clear()
             await configured.wait()
@@ -78,6 +83,10 @@ async def watch(
         match timer.look(loop.time(), is_quiet(), wanted):
             case Due.PROMPT:
                 prompt(wanted.idle_s)
+            case Due.GOODBYE if wanted.budget:
+                goodbye(wanted.budget.words)
+            case Due.END if wanted.budget and wanted.budget.over:
+                raise CallOver(f"the budget of the {wanted.budget.spent} is spent")
             case Due.END:
                 raise CallOver(f"the call has reached its longest duration of {wanted.max_call_s:g} s")
         await asyncio.sleep(LOOK_SECONDS)

@@ -132,6 +132,18 @@ class ReplyAudio:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetReached:
+    """A budget is nearly used up, or spent; then the call ends at the next silence.
+
+    scope: call, key or day. share: of the budget, that is used. over: whether it is spent.
+    """
+
+    scope: str
+    share: float
+    over: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyRefused:
     """A guard has refused a clause of a reply: a sentence replaces it, and the reply ends with that.
 
@@ -203,6 +215,7 @@ Event = (
     | ReplyStarted
     | ReplyText
     | ReplyAudio
+    | BudgetReached
     | ReplyRefused
     | ReplyCalled
     | ReplyDone

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from rejoinder.pipeline.budget import CallBudget
 from rejoinder.pipeline.caching.answers import AnswerCache
 from rejoinder.pipeline.context.summaries import Compress, condensed
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
@@ -153,6 +154,7 @@ class Options:
     cache: answers that may be used again; None for none. Replies with tools, ``context`` or a guard
         of functions use none.
     guard: what the clauses of a reply must pass before they are heard; None for nothing.
+    budget: what the call may use of the language model; None for no limit. Once it is spent, the call ends.
     """
 
     instructions: str = INSTRUCTIONS
@@ -184,6 +186,7 @@ class Options:
     key: str = ""
     cache: AnswerCache | None = None
     guard: Guard | None = None
+    budget: CallBudget | None = None
 
     @property
     def shown_examples(self) -> Sequence[Message]:

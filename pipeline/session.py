@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import logging
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk
 from rejoinder.pipeline.audio.played import Listeners
@@ -22,6 +24,7 @@ from rejoinder.pipeline.events import (
     OverlapStarted,
     PartialTranscript,
     PauseStarted,
+    ReplyDone,
     SpeechStarted,
     Transcribed,
     TurnResumed,
@@ -39,6 +42,8 @@ from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.speculation import Speculation
 from rejoinder.pipeline.replying.stages import CONTROL_PLACES
 from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
+
+log = logging.getLogger(__name__)
 
 TRANSCRIBE_SLICES = 150
 """Most slices that wait for the recogniser: three seconds of speech. Voice activity detection then waits."""
@@ -270,8 +275,7 @@ class Session:
                 hear(self._user_audio.chunks, vad, self.floor, self._react, audio, self._replies.echo)
             )
             tasks.create_task(transcriber.transcribe(audio))
-            quiet = watch(self._timer, lambda: self.options, self._is_quiet, self._prompt, self._configured)
-            tasks.create_task(quiet)
+            tasks.create_task(self._watch())
             await self._overflown.wait()
             raise Overloaded("the session's events are not read: keep receiving them")
 
@@ -325,12 +329,19 @@ class Session:
                 return
         self._emit(event)
 
+    def _watch(self) -> Coroutine[Any, Any, None]:
+        acts = self._is_quiet, self._prompt, self._part
+        return watch(self._timer, lambda: self.options, *acts, self._configured)
+
     def _is_quiet(self) -> bool:
         return self.at_rest and not self._replies.current.held
 
     def _prompt(self, seconds: float) -> None:
         self._emit(NobodySpoke(max(0, self.received - int(seconds * RATE)), self.received))
         self._replies.prompt(self.options.idle_cue)
+
+    def _part(self, words: str) -> None:
+        self.respond(ReplyRequest(words=words, interruptible=False))
 
     def _end_overlap(self) -> None:
         for event in self.floor.dismiss_overlap():
@@ -343,6 +354,10 @@ class Session:
     def _emit(self, event: Event) -> None:
         if not self.events.closed and not self.events.send_nowait(event):
             self._overflown.set()
+        if isinstance(event, ReplyDone) and self.options.budget:
+            for reached in self.options.budget.news():
+                log.warning("%.0f %% of the budget of the %s are used", 100.0 * reached.share, reached.scope)
+                self._emit(reached)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 from contextvars import ContextVar
 
+from rejoinder.pipeline.budget import CallBudget
 from rejoinder.pipeline.interfaces import Usage
 from rejoinder.pipeline.trace import Trace
 
@@ -19,6 +20,8 @@ class Upstream:
     the tokens as the model's server counted them; None while it has not said. stood_in: whether words came
     from another model than the one that usually answers.
 
+    budget: of the call, which the reply's requests are counted for; None for none.
+
     What a model may be chosen by: language: of the recogniser, "" if unknown. load: share of its time that
     the busiest engine spends on pressing work. key: SHA-256 of the API key of the call, "" for none.
     """
@@ -27,6 +30,7 @@ class Upstream:
         self.spoken = spoken
         self.needs_words = needs_words
         self.usage: Usage | None = None
+        self.budget: CallBudget | None = None
         self.stood_in = False
         self.language = self.key = ""
         self.load = 0.0
@@ -76,6 +80,8 @@ class Upstream:
 
     def used(self, usage: Usage, cost: float = 0.0) -> None:
         """Add the tokens of one request. cost: their price, 0 where it is unknown."""
+        if self.budget:
+            self.budget.spend(usage.read + usage.written, cost)
         tokens = {"tokens_read": usage.read, "tokens_written": usage.written, "tokens_cached": usage.cached}
         self._trace.count(tokens)
         before = self.usage or Usage(0, 0)

@@ -91,6 +91,7 @@ class Switchboard:
         self._recordings = recordings
         self._answers = answers
         self._guard = guard
+        self._budgets = settings.budget.budgets()
         self._answering = 0
 
     def options(self, key: str = "") -> Options:
@@ -98,7 +99,9 @@ class Switchboard:
         given = replace(self._settings.options(), guard=self._guard)
         options = self._hosting.current.options(given)
         owner = self._keys.owner(key)
-        return replace(options, key=owner, cache=self._answers.of(owner) if self._answers else None)
+        cache = self._answers.of(owner) if self._answers else None
+        budget = self._budgets.of(owner) if self._budgets else None
+        return replace(options, key=owner, cache=cache, budget=budget)
 
     def wire(self, options: Options, model: str = "default", trace: bool = False) -> Realtime:
         """Return the wire of a Realtime client's call. model: the name that the client asked for."""

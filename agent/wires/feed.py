@@ -7,6 +7,7 @@ from typing import Any
 
 from rejoinder.agent.wires.ids import new_id
 from rejoinder.pipeline import (
+    BudgetReached,
     Channel,
     EndOfTurn,
     Event,
@@ -131,6 +132,8 @@ def _caption(happened: Event) -> tuple[str, dict[str, Any]] | None:
             return "agent.resumed", {"text": text}
         case ReplyCalled(turn, call):
             return "agent.called", {"turn": turn, "name": call.name, "arguments": call.arguments}
+        case BudgetReached(scope, share, over):
+            return "agent.budget", {"scope": scope, "share": share, "over": over}
         case ReplyRefused(turn, reason):
             return "agent.refused", {"turn": turn, "reason": reason}
         case ReplyDone(turn, status, heard, error):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from rejoinder.pipeline.audio.echo import Echo
 from rejoinder.pipeline.audio.played import Listeners
@@ -190,7 +191,9 @@ class Replies:
             self._ended()
 
     def answer_owed(self) -> None:
-        """Answer the words said during the last reply, unless the user is speaking again."""
+        """Answer the words said during the last reply, unless the user is speaking again, or all is said."""
+        if (budget := self._options.budget) and budget.parted:
+            self._owed = ""
         if self._owed and not self.current.committed and self._floor.floor is not Floor.USER:
             self.respond()
 
@@ -287,6 +290,7 @@ class Replies:
     def _start(self, request: ReplyRequest, text: str = "", is_guess: bool = False) -> Reply:
         # The prompt is built before the task starts: a commit right after this adds the text to the history.
         self._summaries.cancel()
+        request = self._affordable(request)
         asks = not (request.words or request.cue or request.prompt)
         owed = self._owed if asks and not text else ""
         marks = self._owed_marks if owed else self._pause_marks if text else {}
@@ -301,10 +305,19 @@ class Replies:
         self.current.start(reply, self._warmer.task)
         return reply
 
+    def _affordable(self, request: ReplyRequest) -> ReplyRequest:
+        """Return the request, or one for the last words of a call whose budget is spent."""
+        budget = self._options.budget
+        if request.words or not budget or not budget.over or not budget.words:
+            return request
+        return replace(request, words=budget.words, interruptible=False)
+
     def _search(self, request: ReplyRequest, text: str) -> Search | None:
         question = self._builder.question(request, self._options, self.current.specs, text)
         return self._searches.look_up(question, self._options.cache)
 
     def _commit(self, reply: Reply, request: ReplyRequest | None = None, key: Key | None = None) -> None:
         self._owed = ""
+        if (budget := self._options.budget) and budget.over and reply.settings.words == budget.words:
+            budget.parted = True
         self.current.commit(reply, request.tag if request else 0, key)

@@ -7,6 +7,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 
 from rejoinder.pipeline.audio.played import Listeners
+from rejoinder.pipeline.budget import CallBudget
 from rejoinder.pipeline.caching.answers import CachedAnswer
 from rejoinder.pipeline.caching.recording import AnswerRecording
 from rejoinder.pipeline.caching.search import Search
@@ -53,6 +54,7 @@ class ReplySettings:
     cut_apology: str = ""
     key: str = ""
     guard: Guard | None = None
+    budget: CallBudget | None = None
 
     @property
     def needs_words(self) -> bool:
@@ -76,6 +78,7 @@ class ReplySettings:
             options.cut_apology,
             options.key,
             None if request.words else options.guard,
+            None if request.words else options.budget,
         )
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 from rejoinder.pipeline.caching.answers import CachedAnswer
 from rejoinder.pipeline.channel import Channel
+from rejoinder.pipeline.context.tokens import ENTRY_TOKENS, estimated
 from rejoinder.pipeline.engines.deadline import current
 from rejoinder.pipeline.errors import ProtocolError, first_error
 from rejoinder.pipeline.events import Event, ReplyDone
 from rejoinder.pipeline.guarding.guarding import Guarding
-from rejoinder.pipeline.interfaces import Llm
+from rejoinder.pipeline.interfaces import Llm, Message, Usage
 from rejoinder.pipeline.options import Models
 from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.retrieval import Lookup
@@ -46,6 +47,7 @@ async def attempt(
     upstream.set(reply.upstream)
     reply.upstream.language = getattr(models.stt, "language", "")
     reply.upstream.load = models.load_shedder.load.busy
+    reply.upstream.budget = reply.settings.budget
     try:
         if found := await reply.cached():
             await _play_again(reply, found, out)
@@ -66,7 +68,21 @@ async def attempt(
             await write(reply, models.llm, out)
     except Exception as error:
         return first_error(error)
+    finally:
+        _spend(reply, models.llm)
     return reply.outcome.excused
+
+
+def _spend(reply: Reply, llm: Llm) -> None:
+    """Count the tokens of a reply whose model does not report them."""
+    budget, generation = reply.settings.budget, reply.generation
+    if budget and reply.upstream.usage is None and generation.begun:
+        usage = generation.usage(llm) or Usage(sum(map(_tokens, generation.messages)), generation.tokens)
+        budget.spend(usage.read + usage.written)
+
+
+def _tokens(message: Message) -> int:
+    return estimated(message["content"]) + ENTRY_TOKENS
 
 
 async def _inform(reply: Reply, lookup: Lookup) -> None:

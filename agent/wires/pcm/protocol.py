@@ -45,6 +45,7 @@ from rejoinder.agent.wires.resampler import Resampler
 from rejoinder.agent.wires.wire import Goodbye
 from rejoinder.pipeline import (
     RATE,
+    BudgetReached,
     EndOfTurn,
     Event,
     NothingSaid,
@@ -192,6 +193,8 @@ class Pcm:
                 return [{"type": "reply_started", "turn": turn}]
             case ReplyText(turn, text):
                 return [{"type": "reply_text", "turn": turn, "text": text}]
+            case BudgetReached(scope, share, over):
+                return [{"type": "budget", "scope": scope, "share": share, "over": over}]
             case ReplyRefused(turn, reason):
                 return [{"type": "reply_refused", "turn": turn, "reason": reason}]
             case ReplyDone():

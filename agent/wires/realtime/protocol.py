@@ -48,6 +48,7 @@ from rejoinder.agent.wires.realtime.settings import SessionSettings
 from rejoinder.agent.wires.voices import DEFAULT_VOICE
 from rejoinder.agent.wires.wire import Answers, Goodbye
 from rejoinder.pipeline import (
+    BudgetReached,
     EndOfTurn,
     Event,
     NobodySpoke,
@@ -228,6 +229,8 @@ class Realtime:
                 self.responses.truncated(turn, text)
             case RecordingTranscribed():
                 return self.items.transcribed(happened)
+            case BudgetReached(scope, share, over):
+                return [event("rejoinder.budget", scope=scope, share=share, over=over)]
             case RecordingChange(id_, True):
                 return [event("rejoinder.recording.started", recording_id=id_)]
             case RecordingChange(id_, False, reason):
@@ -240,10 +243,11 @@ class Realtime:
 
     def goodbye(self, reason: str) -> Goodbye:
         """Return OpenAI's error for a call that has reached its limit: clients look for its code."""
-        longest = self.options().max_call_s
+        budget, longest = self.options().budget, self.options().max_call_s
         minutes, seconds = divmod(longest, 60.0)
         lasted = f"{longest:g} seconds" if seconds else f"{minutes:g} minutes"
-        reason = f"Your session hit the maximum duration of {lasted}."
+        if not budget or not budget.over:
+            reason = f"Your session hit the maximum duration of {lasted}."
         return Goodbye(
             reason, CloseCode.GOING_AWAY, [failure(ProtocolError(reason, "session_expired"), None)]
         )

@@ -16,7 +16,7 @@ from rejoinder.pipeline.words import CJK, NO_BLANKS, normalise
 
 NO_RULE = "no rule matches"
 """The reason where the first model of the list is asked."""
-_UNKNOWN: Mapping[str, object] = {"tools": None, "languages": [], "keys": []}
+_UNKNOWN: Mapping[str, object] = {"tools": None, "languages": [], "keys": [], "budget_above": None}
 """Conditions on facts that are known only once a reply begins, with their values when unset."""
 
 
@@ -27,7 +27,7 @@ class Facts:
     words: of the caller's turn. tools: whether the reply may call any. language: of the recogniser, "" if
     unknown. minute: local time, in minutes from midnight. load: share of its time that the busiest engine
     spends on urgent work. cost_left: what is left of the day's budget. key: SHA-256 of the call's API key, ""
-    for none.
+    for none. budget: share of the call's budget that is used.
     """
 
     words: int = 0
@@ -38,6 +38,7 @@ class Facts:
     cost_left: float = inf
     key: str = ""
     difficulty: Difficulty = "hard"
+    budget: float = 0.0
 
 
 def word_count(text: str) -> int:
@@ -82,6 +83,7 @@ def matches(rule: RouteSettings, asked: Facts) -> bool:
         and in_hours
         and (rule.load_above is None or asked.load > rule.load_above)
         and (rule.cost_left_below is None or asked.cost_left < rule.cost_left_below)
+        and (rule.budget_above is None or asked.budget > rule.budget_above)
         and (not rule.keys or any(asked.key.startswith(key) for key in rule.keys))
         and rule.difficulty in (None, asked.difficulty)
     )
@@ -109,6 +111,9 @@ def covers(first: RouteSettings, second: RouteSettings) -> bool:
     cost = first.cost_left_below is None or (
         second.cost_left_below is not None and second.cost_left_below <= first.cost_left_below
     )
+    budget = first.budget_above is None or (
+        second.budget_above is not None and second.budget_above >= first.budget_above
+    )
     return (
         (first.min_words or 0) <= (second.min_words or 0)
         and most[0] >= most[1]
@@ -117,6 +122,7 @@ def covers(first: RouteSettings, second: RouteSettings) -> bool:
         and _day(second) <= _day(first)
         and load
         and cost
+        and budget
         and (not first.keys or (bool(second.keys) and all(_starts(key, first.keys) for key in second.keys)))
         and first.difficulty in (None, second.difficulty)
     )

@@ -70,6 +70,7 @@ class Router:
             self._day_budget - self._spending.cost if self._day_budget else inf,
             reply.key if reply else "",
             judge(said),
+            reply.budget.share if reply and reply.budget else 0.0,
         )
 
 

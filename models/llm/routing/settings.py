@@ -37,6 +37,9 @@ class RouteSettings(BaseModel):
     cost_left_below: float | None = Field(
         None, gt=0.0, description="what is left of `day_budget`, in the unit of the prices"
     )
+    budget_above: float | None = Field(
+        None, ge=0.0, lt=1.0, description="share of a `[budget]` that is used: the one closest to its end"
+    )
     keys: list[KeyStart] = Field(
         [], description="API keys of the call: the first 8 characters of their hash, or more"
     )

@@ -1,0 +1,35 @@
+"""The settings of budgets: what calls may use of the language model."""
+
+from __future__ import annotations
+
+from datetime import date
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rejoinder.pipeline.budget import SPENT, WARN_AT, BudgetLimit, BudgetPlan, Budgets
+
+
+class BudgetSettings(BaseModel):
+    """The settings of budgets. There is none by default."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    call_tokens: int = Field(0, ge=0, description="most tokens of prompts and answers in a call; 0: no limit")
+    call_cost: float = Field(
+        0.0, ge=0.0, description="most cost of a call, in the unit of the prices; 0: no limit"
+    )
+    key_tokens: int = Field(0, ge=0, description="most tokens of a key on one day; 0: no limit")
+    key_cost: float = Field(0.0, ge=0.0, description="most cost of a key on one day; 0: no limit")
+    day_tokens: int = Field(0, ge=0, description="most tokens of all calls on one day; 0: no limit")
+    day_cost: float = Field(0.0, ge=0.0, description="most cost of all calls on one day; 0: no limit")
+    warn_at: float = Field(WARN_AT, gt=0.0, le=1.0, description="share of a budget that leads to a warning")
+    words: str = Field(SPENT, max_length=1_000, description="said before a call ends whose budget is spent")
+
+    def budgets(self) -> Budgets | None:
+        """Return the budgets of a server, None where no limit is set."""
+        call = BudgetLimit(self.call_tokens, self.call_cost)
+        key = BudgetLimit(self.key_tokens, self.key_cost)
+        day = BudgetLimit(self.day_tokens, self.day_cost)
+        if BudgetLimit() == call == key == day:
+            return None
+        return Budgets(BudgetPlan(call, key, day, self.warn_at, self.words.strip()), date.today)
