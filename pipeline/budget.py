@@ -95,8 +95,8 @@ class CallBudget:
 
     @property
     def over(self) -> bool:
-        """Whether one of the budgets is spent."""
-        return self.share >= 1.0
+        """Whether one of the budgets is spent, or was when the last words were begun."""
+        return self.parted or self.share >= 1.0
 
     @property
     def spent(self) -> str:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from enum import Enum, auto
 
+from rejoinder.pipeline.budget import CallBudget
 from rejoinder.pipeline.errors import CallOver
 from rejoinder.pipeline.options import Options
 
@@ -13,6 +14,9 @@ LOOK_SECONDS = 0.1
 """Interval between two checks."""
 GRACE_SECONDS = 10.0
 """Most time to finish speaking after ``max_call_s``, so that no one is cut off in mid-word."""
+
+PARTING_SECONDS = 60.0
+"""Most time from the end of a budget to the end of the call, also where no side is ever silent."""
 
 
 class Due(Enum):
@@ -33,6 +37,8 @@ class CallTimer:
         self.prompts = 0
         self._began: float | None = None
         self._since: float | None = None
+        self._spent: float | None = None
+        self._parted: float | None = None
 
     def look(self, now: float, quiet: bool, options: Options) -> Due | None:
         """Return the action that is due, None for none. The first call of this method starts the clock.
@@ -42,8 +48,9 @@ class CallTimer:
         self._began = now if self._began is None else self._began
         self._since = (now if self._since is None else self._since) if quiet else None
         over = now - self._began - options.max_call_s
-        if quiet and (budget := options.budget) and budget.over:
-            return Due.END if budget.parted or not budget.words else Due.GOODBYE
+        if (budget := options.budget) and budget.over:
+            if due := self._parting(now, quiet, budget):
+                return due
         if options.max_call_s and over >= (0.0 if quiet else GRACE_SECONDS):
             return Due.END
         asks = options.idle_s and options.create_response and self.prompts < options.idle_prompts
@@ -52,6 +59,18 @@ class CallTimer:
             self._since = None
             return Due.PROMPT
         return None
+
+    def _parting(self, now: float, quiet: bool, budget: CallBudget) -> Due | None:
+        """Return what is due in a call whose budget is spent; it ends in any case at some time."""
+        self._spent = now if self._spent is None else self._spent
+        if self._parted is None and budget.parted:
+            self._parted = now
+        late = now - self._spent >= PARTING_SECONDS
+        if late or (self._parted is not None and now - self._parted >= GRACE_SECONDS):
+            return Due.END
+        if not quiet:
+            return None
+        return Due.END if budget.parted or not budget.words else Due.GOODBYE
 
     def user_spoke(self) -> None:
         """Record that the user spoke or typed, and reset ``prompts``."""
@@ -86,7 +105,7 @@ async def watch(
             case Due.GOODBYE if wanted.budget:
                 goodbye(wanted.budget.words)
             case Due.END if wanted.budget and wanted.budget.over:
-                raise CallOver(f"the budget of the {wanted.budget.spent} is spent")
+                raise CallOver(f"the budget of the {wanted.budget.spent or 'day'} is spent")
             case Due.END:
                 raise CallOver(f"the call has reached its longest duration of {wanted.max_call_s:g} s")
         await asyncio.sleep(LOOK_SECONDS)

@@ -36,6 +36,8 @@ SUMMARY_TOKENS = 400
 """Most tokens of a summary."""
 RESULT_TOKENS = 100
 """Tokens that stay of the result of a tool in an earlier turn once the conversation is long."""
+LAST_ENTRIES = 8
+"""Entries that stay in a prompt that is too long and has no turn of the user to begin with."""
 
 
 class History:
@@ -92,6 +94,7 @@ class History:
         if llm is not None:
             for entry in self.entries:
                 self._measure(entry)
+            self._sum_up(self.summary)
 
     def add_user(self, text: str, key: Key | None = None) -> None:
         """Append the user's words."""
@@ -233,7 +236,9 @@ class History:
             self._drop(0)
 
     def _drop(self, place: int) -> None:
-        self.pending.discard(self.entries[place].call)
+        dropped = self.entries[place]
+        self.pending.discard(dropped.call)
+        self._unread = [one for one in self._unread if one is not dropped]
         del self.entries[place]
         if place < self._forgotten:
             self._forgotten -= 1
@@ -270,18 +275,19 @@ class History:
         for entry in results:
             self._shorten(entry, max(RESULT_TOKENS // 2, left // len(results) - ENTRY_TOKENS))
 
-    def _boundary(self) -> int:
+    def _boundary(self, with_calls: bool = False) -> int:
         """Return where the prompt may begin: enough of the older entries are in front of it.
 
         A prompt begins with the user, because many chat templates require it. The last turn is in it, and no
         call is parted from its result, also from one that has not come yet, or that no reply has read.
+        with_calls: whether a call may be, all the same.
         """
         share = RETENTION if self.retention is None else self.retention
         most = min(self.tokens * share, self.tokens - self._summary_limit())
         end, left, calls = self._forgotten, self.size - self._summary_tokens, set[str]()
         for place in range(self._forgotten, len(self.entries)):
             entry = self.entries[place]
-            if entry.role == "user" and not calls:
+            if entry.role == "user" and (with_calls or not calls):
                 end = place
                 if left <= most and len(self.entries) - place <= SUMMARY_ENTRIES // 2:
                     break
@@ -309,15 +315,24 @@ class History:
             self._forgotten = place + 1
 
     def _condense(self) -> None:
-        """Let lines stand for older entries: no summary has come in time."""
+        """Let lines stand for older entries: no summary has come in time.
+
+        First up to a call without a result, then with it, for some results never come.
+        """
         self._shorten_results()
-        begin, end = self._forgotten, self._boundary()
-        if self.size > self.tokens and end > begin:
-            text = block_text(self.summary, list(self.entries)[begin:end])
-            self._forgotten = end
-            self._sum_up(condense(text, self._summary_limit()))
+        self._leave(self._boundary())
+        self._leave(self._boundary(with_calls=True))
         if self.size > self.tokens:
             self._fit_results()
+        if not any(entry.role == "user" for entry in list(self.entries)[self._forgotten + 1 :]):
+            self._leave(len(self.entries) - LAST_ENTRIES)
+
+    def _leave(self, end: int) -> None:
+        """Let lines stand for the entries in front of ``end``, if the prompt is too long."""
+        if self.size > self.tokens and end > self._forgotten:
+            text = block_text(self.summary, list(self.entries)[self._forgotten : end])
+            self._forgotten = end
+            self._sum_up(condense(text, self._summary_limit()))
 
     def _summary_limit(self) -> int:
         return min(self.tokens // SUMMARY_SHARE, SUMMARY_TOKENS)

@@ -20,7 +20,7 @@ class Upstream:
     the tokens as the model's server counted them; None while it has not said. stood_in: whether words came
     from another model than the one that usually answers.
 
-    budget: of the call, which the reply's requests are counted for; None for none.
+    budget: of the call, which the reply's requests are counted for; None for none. counted: whether one was.
 
     What a model may be chosen by: language: of the recogniser, "" if unknown. load: share of its time that
     the busiest engine spends on pressing work. key: SHA-256 of the API key of the call, "" for none.
@@ -31,6 +31,7 @@ class Upstream:
         self.needs_words = needs_words
         self.usage: Usage | None = None
         self.budget: CallBudget | None = None
+        self.counted = False
         self.stood_in = False
         self.language = self.key = ""
         self.load = 0.0
@@ -80,8 +81,7 @@ class Upstream:
 
     def used(self, usage: Usage, cost: float = 0.0) -> None:
         """Add the tokens of one request. cost: their price, 0 where it is unknown."""
-        if self.budget:
-            self.budget.spend(usage.read + usage.written, cost)
+        self._spend(usage, cost)
         tokens = {"tokens_read": usage.read, "tokens_written": usage.written, "tokens_cached": usage.cached}
         self._trace.count(tokens)
         before = self.usage or Usage(0, 0)
@@ -90,6 +90,17 @@ class Upstream:
         )
         if cost:
             self._trace.count({"cost": cost})
+
+    def used_about(self, usage: Usage, cost: float = 0.0) -> None:
+        """Count the tokens of a request that ended before its server said what it used, as estimated."""
+        self._spend(usage, cost)
+        if cost:
+            self._trace.count({"cost": cost})
+
+    def _spend(self, usage: Usage, cost: float) -> None:
+        self.counted = True
+        if self.budget:
+            self.budget.spend(usage.read + usage.written, cost)
 
 
 upstream: ContextVar[Upstream | None] = ContextVar("upstream", default=None)

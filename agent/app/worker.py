@@ -98,6 +98,7 @@ class Task(Sequel):
         """
         worker, words = self.worker, list[str]()
         history = History(worker.instructions, tokens=MOST_WORKER_TOKENS)
+        history.condenses = True  # the task stays in the prompt, whatever the tools return
         history.add_user(self._prompt(call))
         tools = Tools([tool.definition for tool in worker.tools.values()])
         try:

@@ -17,7 +17,7 @@ from rejoinder.models.llm.bounded import bound
 from rejoinder.models.llm.stream_deadlines import StreamDeadlines
 from rejoinder.models.llm.tool_calls import ToolCalls
 from rejoinder.models.llm.trace_context import carry
-from rejoinder.pipeline.context.tokens import CONTEXT_TOKENS, estimated
+from rejoinder.pipeline.context.tokens import CONTEXT_TOKENS, ENTRY_TOKENS, estimated
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message, ToolCall, Tools, Usage
 from rejoinder.pipeline.replying.text.answer_filter import MAX_THOUGHT_TOKENS, MAX_TOKENS
@@ -185,6 +185,7 @@ class OpenAiChat:
         self, messages: Sequence[Message], extra: dict[str, Any] | None
     ) -> AsyncGenerator[str | ToolCall, None]:
         opened = called = False
+        pieces = 0
         options, loop = self._options, asyncio.get_running_loop()
         reply, usage = upstream.get(), None
         call_s = options.call_s if reply is not None and reply.spoken else math.inf
@@ -217,6 +218,7 @@ class OpenAiChat:
                             called = True
                             yield ""
                         if delta.content:
+                            pieces += 1
                             yield delta.content
         except TimeoutError as error:
             if not waits.finished:
@@ -231,6 +233,8 @@ class OpenAiChat:
         finally:
             if usage and reply is not None:
                 self._report(usage, reply)
+            elif reply is not None and pieces:  # cut off: the usage comes at the end
+                self._estimate(messages, pieces, reply)
         if not waits.finished:
             raise ModelError(self.name, "the answer broke off before its end")
         for call in calls.whole():
@@ -303,12 +307,22 @@ class OpenAiChat:
             return
         cached = getattr(usage.prompt_tokens_details, "cached_tokens", 0)
         cached = min(cached, read) if isinstance(cached, int) else 0
+        used = Usage(read, written, cached)
+        reply.used(used, self._paid(used))
+
+    def _estimate(self, messages: Sequence[Message], pieces: int, reply: Upstream) -> None:
+        used = Usage(sum(estimated(one["content"]) + ENTRY_TOKENS for one in messages), pieces)
+        reply.used_about(used, self._paid(used))
+
+    def _paid(self, used: Usage) -> float:
+        """Return what tokens cost, and count it for the day."""
         options = self._options
         cached_price = options.input_price if options.cached_price is None else options.cached_price
-        cost = (read - cached) * options.input_price + cached * cached_price + written * options.output_price
-        reply.used(Usage(read, written, cached), cost / 1e6)
+        cost = (used.read - used.cached) * options.input_price + used.cached * cached_price
+        cost = (cost + used.written * options.output_price) / 1e6
         if options.spend:
-            options.spend(cost / 1e6)
+            options.spend(cost)
+        return cost
 
     def _reason(self, error: Exception) -> str:
         causes = [error, error.__cause__] if error.__cause__ is not None else [error]

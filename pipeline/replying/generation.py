@@ -22,7 +22,6 @@ class Generation:
         under load.
     refused: an error that prevents the request; ``begin`` raises it.
     lookup: retrieves what belongs in front of the user's words; None for nothing.
-    begun: whether the request was made.
     """
 
     def __init__(
@@ -39,7 +38,7 @@ class Generation:
         self.lookup = lookup
         self._refused = refused
         self._calls: list[ToolCall] = []
-        self.begun = False
+        self._begun = False
         self._prompt_tokens: int | None = None
 
     @property
@@ -56,7 +55,7 @@ class Generation:
         """Record that the request begins, so that its tokens count. Raises ProtocolError if it is refused."""
         if self._refused is not None:
             raise self._refused
-        self.begun = True
+        self._begun = True
 
     def inform(self, found: str) -> None:
         """Put what was retrieved into the prompt."""
@@ -77,7 +76,7 @@ class Generation:
 
     def usage(self, llm: Llm) -> Usage | None:
         """Return the tokens used so far; None if the model does not count them or fails to."""
-        if not self.begun or not isinstance(llm, TokenLlm):
+        if not self._begun or not isinstance(llm, TokenLlm):
             return None
         if self._prompt_tokens is None and not is_long(self.messages):
             with suppress(ModelError), asking("language model", llm):

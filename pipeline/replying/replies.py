@@ -145,7 +145,8 @@ class Replies:
         text: the words of the turn so far, "" before the first turn. Where something is retrieved for them,
         the prompt is sent once that is there.
         """
-        if self._options.create_response:
+        budget = self._options.budget
+        if self._options.create_response and not (budget and budget.over):
             self._search(ReplyRequest(), text)
             lookup = self._retrieval.look_up(text, self._options.context)
             if lookup is None or lookup.task.done():

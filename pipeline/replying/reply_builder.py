@@ -95,6 +95,9 @@ class ReplyBuilder:
         messages: Sequence[Message] = []
         refused = None
         try:
+            if not request.words and (budget := options.budget) and budget.over:
+                reason = f"the budget of the {budget.spent or 'day'} is spent"
+                raise ProtocolError(reason, "insufficient_quota")
             messages = self._messages(request, options, text)
         except ProtocolError as error:
             refused = error

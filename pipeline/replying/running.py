@@ -76,7 +76,7 @@ async def attempt(
 def _spend(reply: Reply, llm: Llm) -> None:
     """Count the tokens of a reply whose model does not report them."""
     budget, generation = reply.settings.budget, reply.generation
-    if budget and reply.upstream.usage is None and generation.begun:
+    if budget and not reply.upstream.counted and generation.tokens:
         usage = generation.usage(llm) or Usage(sum(map(_tokens, generation.messages)), generation.tokens)
         budget.spend(usage.read + usage.written)
 

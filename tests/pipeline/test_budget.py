@@ -12,7 +12,7 @@ from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.llm.routing.choosing import Facts, choose
 from rejoinder.models.llm.routing.settings import RouteSettings
 from rejoinder.models.scripted import ScriptedLlm
-from rejoinder.pipeline import CallOver, Message, ReplyDone
+from rejoinder.pipeline import CallOver, Message, ReplyDone, ReplyRequest
 from rejoinder.pipeline.budget import BudgetLimit, BudgetPlan, Budgets, CallBudget
 from rejoinder.pipeline.events import BudgetReached
 
@@ -67,6 +67,38 @@ def test_a_call_whose_day_is_spent_says_so_and_ends() -> None:
     with pytest.raises(CallOver, match="the budget of the day is spent"):
         held.run(until=20.0)
     assert set(heard(held)[1:]) == {BYE} and not held.llm.prompts
+
+
+@pytest.mark.parametrize("words", [BYE, ""])
+def test_a_caller_who_never_stops_does_not_keep_a_spent_call(words: str) -> None:
+    budgets = Budgets(BudgetPlan(day=BudgetLimit(cost=1.0), words=words))
+    budgets.of("one").spend(10, cost=2.0)
+    held = talk(budgets.of("two"), turns=0)
+    held.says(200.0, at=0.05)
+    with pytest.raises(CallOver, match="the budget of the day is spent"):
+        held.run(until=120.0)
+    assert not held.llm.prompts and held.log[-1][0] < 75.0
+
+
+def test_without_words_a_spent_budget_refuses_each_request() -> None:
+    budgets = Budgets(BudgetPlan(day=BudgetLimit(cost=1.0), words=""))
+    budgets.of("one").spend(10, cost=2.0)
+    held = talk(budgets.of("two"), turns=0)
+    held.does(lambda session: session.respond(ReplyRequest(instructions="x")), at=0.01)
+    held.does(lambda session: session.respond(ReplyRequest(remembered=False, instructions="x")), at=0.02)
+    with pytest.raises(CallOver):
+        held.run(until=20.0)
+    assert {(done.status, done.code) for done in held.of(ReplyDone)} == {("failed", "insufficient_quota")}
+    assert not held.llm.prompts
+
+
+def test_a_call_that_has_said_goodbye_ends_at_midnight_too() -> None:
+    today = [1]
+    budget = Budgets(BudgetPlan(key=BudgetLimit(tokens=5)), lambda: today[0]).of("one")
+    budget.spend(9)
+    budget.parted = True
+    today[0] = 2
+    assert budget.over and not budget.spent
 
 
 def test_keys_and_days_are_counted_apart() -> None:

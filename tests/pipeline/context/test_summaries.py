@@ -15,7 +15,7 @@ from rejoinder.pipeline.context.block import block_text
 from rejoinder.pipeline.context.summaries import Summaries, condensed, summarise, summarise_with, with_facts
 from rejoinder.pipeline.context.tokens import estimated
 from rejoinder.pipeline.errors import ModelError
-from rejoinder.pipeline.history import RESULT_TOKENS, SUMMARY_ENTRIES, History
+from rejoinder.pipeline.history import MAX_ENTRIES, RESULT_TOKENS, SUMMARY_ENTRIES, History
 from rejoinder.pipeline.interfaces import Llm, ToolCall
 from rejoinder.pipeline.prompt import Entry
 from rejoinder.pipeline.replying.cancelled_tasks import CancelledTasks
@@ -181,6 +181,35 @@ def test_the_result_of_a_slow_tool_is_read_wherever_its_call_stands() -> None:
     made.add_user("thank you")
     made.messages()
     assert made.size <= TOKENS, "a reply has read it"
+
+
+def test_a_call_whose_result_never_comes_does_not_let_the_prompt_grow() -> None:
+    made = history(2)
+    made.add_call(ToolCall("lost", "notify", "{}"))
+    for turn in range(100, 160):
+        made.begin_reply(turn)
+        made.settle(turn, "Certainly, that is a nice thing to say.", cut=False)
+        made.add_user("and something that is not important at all")
+        made.messages()
+        assert made.size <= TOKENS
+    assert "Adaeze" in system(made)
+
+
+def test_a_monologue_does_not_let_the_prompt_grow() -> None:
+    made = history(2)
+    for turn in range(100, 160):
+        made.begin_reply(turn)
+        made.settle(turn, "Certainly, that is a nice thing to say.", cut=False)
+        made.messages()
+        assert made.size <= TOKENS
+
+
+def test_results_that_no_reply_reads_are_not_kept_for_ever() -> None:
+    made = history(2)
+    for number in range(MAX_ENTRIES + 100):
+        call = made.add_call(ToolCall(f"c{number}", "look", "{}"))
+        made.insert(Entry("tool", "found", call=call.id), ("call", call.id))
+    assert len(made._unread) <= MAX_ENTRIES
 
 
 def test_the_transcript_has_results_as_they_were() -> None:
