@@ -228,10 +228,14 @@ class History:
         if entry.role == "tool" and self.condenses:
             self._shorten(entry, self.tokens // 2)
             self._unread.append(entry)
-        self._measure(entry)
+        else:
+            self._measure(entry)
+        late = entry.role == "tool" and 0 < place <= self._forgotten
         self.entries.insert(place, entry)
-        if place < self._forgotten:
+        if place < self._forgotten or late:
             self._forgotten += 1
+        if late and self.condenses:  # its call has left the prompt
+            self._sum_up("\n".join(filter(None, [self.summary, block_text("", [entry])])))
         if len(self.entries) > MAX_ENTRIES:
             self._drop(0)
 

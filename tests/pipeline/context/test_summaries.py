@@ -173,9 +173,9 @@ def test_the_result_of_a_slow_tool_is_read_wherever_its_call_stands() -> None:
         made.messages()
     found = "the parcel is in Lisbon, " + "row of data, " * 30 + "and comes tomorrow"
     made.insert(Entry("tool", found, call=call.id), ("call", call.id))
-    shown = next(one["content"] for one in made.messages() if one["role"] == "tool")
-    assert shown.startswith("the parcel is in Lisbon") and shown.endswith("comes tomorrow")
-    assert made.messages()[1]["role"] == "user"
+    assert "the parcel is in Lisbon" in system(made), "its call had to leave the prompt"
+    assert system(made).endswith("and comes tomorrow")
+    assert made.messages()[1]["role"] == "user" and made.size <= TOKENS
     made.begin_reply(200)
     made.settle(200, "It is in Lisbon.", cut=False)
     made.add_user("thank you")
