@@ -261,14 +261,10 @@ class AgentHost:
                 self.failed(call.info, name, error)
 
     @property
-    def fillers(self) -> Sequence[str]:
-        """What the agents say while a caller waits; nothing where they have no part in calls."""
-        return [filler for agent in self._agents for filler in agent.fillers] if self._takes_part else ()
-
-    @property
-    def refusals(self) -> Sequence[str]:
-        """The sentences that replace a refused clause of the agents with a guard of their own."""
-        return [agent.given_guard.say for agent in self._agents if agent.given_guard]
+    def known_words(self) -> Sequence[str]:
+        """What the agents may have to say at once: fillers, where they have a part in calls, and refusals."""
+        fillers = [filler for agent in self._agents for filler in agent.fillers] if self._takes_part else []
+        return [*fillers, *(agent.given_guard.say for agent in self._agents if agent.given_guard)]
 
     @property
     def _takes_part(self) -> bool:

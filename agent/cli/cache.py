@@ -22,6 +22,7 @@ from rejoinder.agent.config import ConfigError, Settings, load
 from rejoinder.agent.opening import open_cache, open_guard
 from rejoinder.agent.prepared_answers import STORED, read_questions
 from rejoinder.agent.prepared_answers import fill as fill_with
+from rejoinder.agent.server.keys import hashes_of
 from rejoinder.models.caching.cache import SemanticCache
 from rejoinder.models.caching.opening import SQLITE_URL
 from rejoinder.models.caching.store import AnswerStore
@@ -102,7 +103,7 @@ def _options(settings: Settings, agent: Agent | None) -> Options:
 
 
 def _tenants(settings: Settings) -> list[str]:
-    owners = [key.partition(":")[0] for key in settings.api_keys.split()]
+    owners = hashes_of(settings.api_keys)
     without_key = not owners or settings.audiosocket_port or settings.twilio_auth_token.get_secret_value()
     return [*owners, ""] if without_key else owners
 

@@ -57,6 +57,11 @@ class Secret:
     owner: str = ""
 
 
+def hashes_of(api_keys: str) -> list[str]:
+    """Return the hashes in the setting ``api_keys``, without what each key may do."""
+    return [one.partition(":")[0] for one in api_keys.split()]
+
+
 class Keys:
     """The keys of one server. A server without API keys serves all clients.
 

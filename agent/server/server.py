@@ -49,7 +49,7 @@ from rejoinder.agent.server.health import LOADING, READY, keep_looking, load
 from rejoinder.agent.server.http.captions import Captions
 from rejoinder.agent.server.http.client_secrets import mint
 from rejoinder.agent.server.http.completions import Completions
-from rejoinder.agent.server.keys import Keys
+from rejoinder.agent.server.keys import Keys, hashes_of
 from rejoinder.agent.server.limits import Allowance, Limits, own_allowances
 from rejoinder.agent.server.recording import open_recordings
 from rejoinder.agent.server.switchboard import Switchboard
@@ -104,7 +104,7 @@ class Server:
             lambda: [call.feed for call in self.calls],
             lambda request: self._may_read(request, "captions of calls"),
         )
-        self._keys = Keys([one.partition(":")[0] for one in settings.api_keys.split()], time.time)
+        self._keys = Keys(hashes_of(settings.api_keys), time.time)
         usual = Allowance(settings.key_sessions, settings.key_calls_per_min)
         self._limits = Limits(usual, own_allowances(settings.api_keys))
         self._report = report
@@ -246,10 +246,10 @@ class Server:
         """
         host, options = self._hosting.current, self._switchboard.options()
         host.use(models.llm)
-        models = await rehearsed(models, options, [*host.fillers, *host.refusals])
+        models = await rehearsed(models, options, host.known_words)
         for name, specs in host.models.items():
             variant = await self._open(models, specs, stack)
-            host.variants[name] = await rehearsed(variant, options, [*host.fillers, *host.refusals])
+            host.variants[name] = await rehearsed(variant, options, host.known_words)
         for spec in host.worker_llms:
             host.llms[spec] = (await self._open(models, {"llm": spec}, stack)).llm
         self.models = models
@@ -264,7 +264,7 @@ class Server:
         host = AgentHost(agent)
         host.use(self.models.llm)
         options = host.options(replace(self.settings.options(), guard=self._guard))
-        await rehearsed(self.models, options, [*host.fillers, *host.refusals])
+        await rehearsed(self.models, options, host.known_words)
 
     async def _index(self, request: Request) -> Response:
         return FileResponse(PAGE / "index.html")

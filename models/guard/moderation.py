@@ -5,14 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rejoinder.models.hints import require
-from rejoinder.models.llm.bounded import bound
-from rejoinder.models.llm.openai import (
-    CONNECT_SECONDS,
-    NO_KEY,
-    REASON_CHARACTERS,
-    is_loopback,
-    without_secrets,
-)
+from rejoinder.models.llm.openai import NO_KEY, REASON_CHARACTERS, connected, without_secrets
 from rejoinder.pipeline.errors import ModelError
 
 MODERATION_SECONDS = 5.0
@@ -41,7 +34,7 @@ class Moderation:
         closes the request.
         """
         if self._client is None:
-            self._client = self._connected()
+            self._client = connected(self._url, self._key, MODERATION_SECONDS)
         try:
             fields = {"model": self._model} if self._model else {}
             answer = await self._client.moderations.create(input=text, **fields)
@@ -62,25 +55,6 @@ class Moderation:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
-
-    def _connected(self) -> Any:
-        import openai
-
-        timeout = openai.Timeout(MODERATION_SECONDS, connect=CONNECT_SECONDS)
-        # No retries: the guard's limit of time is shorter. Loopback must not go through a proxy.
-        http = openai.DefaultAsyncHttpxClient(
-            trust_env=not is_loopback(self._url),
-            timeout=timeout,
-            event_hooks={"response": [bound]},
-        )
-        return openai.AsyncOpenAI(
-            base_url=self._url,
-            api_key=self._key,
-            timeout=timeout,
-            max_retries=0,
-            default_headers={"Accept-Encoding": "identity"},
-            http_client=http,
-        )
 
     def _reason(self, error: Exception) -> str:
         """Return why a request failed: not by the message of a server, which may quote the words."""

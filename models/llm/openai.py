@@ -121,27 +121,12 @@ class OpenAiChat:
         options: ChatOptions | None = None,
     ) -> None:
         ADAPTER.require()
-        import openai
-
         self.name = name or f"openai:{without_secrets(url)}#{model}"
         self._key = key
-        # No retries: they would hide a dead server for seconds. In a conversation the next turn is the retry.
         self._options = options = options or ChatOptions()
         self.context_tokens = options.context
-        timeout = openai.Timeout(max(options.first_s, options.between_s), connect=CONNECT_SECONDS)
-        # Loopback must not go through a proxy, even if the environment names one for all requests.
-        self._client = openai.AsyncOpenAI(
-            base_url=url,
-            api_key=key,
-            timeout=timeout,
-            max_retries=0,
-            default_headers={**options.headers, "Accept-Encoding": "identity"},
-            http_client=openai.DefaultAsyncHttpxClient(
-                trust_env=not is_loopback(url),
-                timeout=timeout,
-                event_hooks={"request": [carry], "response": [bound]},
-            ),
-        )
+        seconds = max(options.first_s, options.between_s)
+        self._client = connected(url, key, seconds, options.headers, [carry])
         self._model = model
         self._can_warm = can_warm
         self._extra = extra or {}
@@ -343,6 +328,32 @@ def retry_after(error: Exception) -> str:
     response = getattr(error, "response", None)
     wait: str = response.headers.get("retry-after", "") if response is not None else ""
     return wait if wait.isdecimal() else ""
+
+
+def connected(
+    url: str, key: str, seconds: float, headers: Mapping[str, str] = {}, sending: Sequence[Any] = ()
+) -> Any:
+    """Return the client of a server, an ``openai.AsyncOpenAI``, whose answers are bounded.
+
+    seconds: longest wait for a part of an answer. headers: of each request. sending: called with each one.
+    No retries: they would hide a dead server for seconds. In a conversation the next turn is the retry.
+    """
+    import openai
+
+    timeout = openai.Timeout(seconds, connect=CONNECT_SECONDS)
+    return openai.AsyncOpenAI(
+        base_url=url,
+        api_key=key,
+        timeout=timeout,
+        max_retries=0,
+        default_headers={**headers, "Accept-Encoding": "identity"},
+        # Loopback must not go through a proxy, even if the environment names one for all requests.
+        http_client=openai.DefaultAsyncHttpxClient(
+            trust_env=not is_loopback(url),
+            timeout=timeout,
+            event_hooks={"request": list(sending), "response": [bound]},
+        ),
+    )
 
 
 def without_secrets(url: str) -> str:

@@ -1,4 +1,4 @@
-"""Summarises the older part of a long conversation in the background, while nobody waits."""
+"""Summarises the older part of a long conversation in the background, while neither side has the floor."""
 
 from __future__ import annotations
 

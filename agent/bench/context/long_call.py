@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from rejoinder.pipeline import Message
 from rejoinder.pipeline.context.tokens import estimated
@@ -88,7 +88,6 @@ class PromptReader:
         self.summaries: list[list[Message]] = []
         self.open = 0
         self._summary_s = summary_s
-        self._cancelled = 0
 
     def tokens_in(self, text: str) -> int:
         """Return the number of tokens: one for three bytes."""
@@ -126,9 +125,9 @@ class PromptReader:
         return f"That is {fact}." if known else "I am sorry, I do not know that."
 
 
-def prompt_tokens(messages: Sequence[Message], count: Callable[[str], int] = estimated) -> int:
+def prompt_tokens(messages: Sequence[Message]) -> int:
     """Return the tokens of a prompt, without those of its template."""
-    return sum(count(one["content"]) for one in messages)
+    return sum(estimated(one["content"]) for one in messages)
 
 
 def shared(prompt: Sequence[Message], before: Sequence[Message]) -> int:

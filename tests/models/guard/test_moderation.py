@@ -20,8 +20,8 @@ pytestmark = pytest.mark.server
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the server take its time: a busy machine needs more than a call would wait."""
-    for seconds in ("MODERATION_SECONDS", "CONNECT_SECONDS"):
-        monkeypatch.setattr(f"rejoinder.models.guard.moderation.{seconds}", 60.0)
+    for seconds in ("guard.moderation.MODERATION_SECONDS", "llm.openai.CONNECT_SECONDS"):
+        monkeypatch.setattr(f"rejoinder.models.{seconds}", 60.0)
 
 
 def ask(judge: Moderation, text: str) -> str:
