@@ -32,7 +32,7 @@ from rejoinder.agent.mistakes import DEFAULT, ENVIRONMENT, FLAG, PREFIX, PROFILE
 from rejoinder.agent.profiles import AUTO, PROFILES, chosen
 from rejoinder.agent.recording_settings import RecordingSettings
 from rejoinder.agent.tables import SETTING_TABLES, TABLE_FIELDS, flat, nested
-from rejoinder.models.llm.openai import is_loopback
+from rejoinder.models.llm.addresses import is_loopback
 from rejoinder.models.llm.vllm.settings import VllmSettings
 from rejoinder.models.loading import Specs
 from rejoinder.models.placement import Placement

@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
-from rejoinder.models.llm.openai import is_loopback
+from rejoinder.models.llm.addresses import is_loopback
 
 CALLS_ANSWER_SECONDS = 15.0
 """Longest wait for an answer and for the next line of a stream, in seconds. A silent

@@ -18,7 +18,7 @@ from rejoinder.agent.server.keys import Keys, presented
 from rejoinder.agent.wires.call_log import log_refused
 from rejoinder.agent.wires.failures import error_body
 from rejoinder.agent.wires.transport import Transport, hang_up
-from rejoinder.models.llm.openai import is_loopback
+from rejoinder.models.llm.addresses import is_loopback
 from rejoinder.pipeline import PipelineError
 
 UNDER = "/v1/"

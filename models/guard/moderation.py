@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rejoinder.models.hints import require
-from rejoinder.models.llm.openai import NO_KEY, REASON_CHARACTERS, connected, without_secrets
+from rejoinder.models.llm.addresses import server_address, without_secrets
+from rejoinder.models.llm.openai import NO_KEY, REASON_CHARACTERS, connected
 from rejoinder.pipeline.errors import ModelError
 
 MODERATION_SECONDS = 5.0
@@ -70,7 +71,7 @@ def moderation(spec: str, key: str = "") -> Moderation:
     Raises ModelError for another spec, and if the package of the client is missing.
     """
     prefix, _, rest = spec.partition(":")
-    url, _, model = rest.partition("#")
-    if prefix != "openai" or not url.startswith(("http://", "https://")):
+    if prefix != "openai":
         raise ModelError("moderation", f"write openai:http://HOST/v1#MODEL, not {spec!r}")
+    url, model = server_address(rest, "moderation")
     return Moderation(url, model, key)

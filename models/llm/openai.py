@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import math
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 from rejoinder.models.adapter import Adapter
+from rejoinder.models.llm.addresses import is_loopback, server_address, without_secrets
 from rejoinder.models.llm.bounded import bound
 from rejoinder.models.llm.stream_deadlines import StreamDeadlines
 from rejoinder.models.llm.tool_calls import ToolCalls
@@ -356,21 +355,6 @@ def connected(
     )
 
 
-def without_secrets(url: str) -> str:
-    """Return a URL without credentials, query and fragment, which may contain a password."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-
-
-def is_loopback(url: str) -> bool:
-    """Return whether the host of a URL is a loopback address."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a host name, even one such as "127.example.org"
-        return False
-
-
 def key_variable() -> str:
     """Return the name of the environment variable that holds the chat server's key, or ""."""
     return next((name for name in KEY_VARIABLES if os.environ.get(name)), "")
@@ -382,9 +366,9 @@ def key_from_environment() -> str:
 
 
 def _found(argument: str) -> tuple[str, str]:
-    url, _, model = argument.partition("#")
-    if not url.startswith(("http://", "https://")) or not model:
-        raise ModelError("openai", f"write openai:http://HOST/v1#MODEL, not {argument!r}")
+    url, model = server_address(argument, "openai")
+    if not model:
+        raise ModelError("openai", f"write openai:http://HOST/v1#MODEL, not {without_secrets(url)!r}")
     return url, model
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from contextlib import aclosing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +23,7 @@ from rejoinder.agent.machine import occasion
 from rejoinder.models.caching.opening import open_store
 from rejoinder.models.caching.store import CacheLimits
 from rejoinder.models.loading import open_models
-from rejoinder.pipeline.errors import PipelineError
+from rejoinder.pipeline.errors import ModelError, PipelineError
 
 ENTRIES = 1_000
 """Answers in the store whose lookups are timed."""
@@ -32,6 +33,7 @@ LOOKUPS = 400
 
 def cache(
     calls: Annotated[int, typer.Option(min=0, max=100, help="rounds of live calls; 0: none")] = 1,
+    redis: Annotated[str, typer.Option(help="URL of a Redis server whose cache is EMPTIED and timed")] = "",
     llm: LlmOption = None,
     stt: SttOption = None,
     tts: TtsOption = None,
@@ -49,30 +51,34 @@ def cache(
     console.print(f"unrelated questions of one meaning: {found} of {pairs} pairs", style="dim")
     try:
         settings = load({"llm": llm, "stt": stt, "tts": tts})[0]
-        times, answers = asyncio.run(_measure(settings, calls, console))
+        times, answers = asyncio.run(_measure(settings, calls, redis, console))
     except PipelineError as error:
         leave(error)
-    took = summarise(times)
-    console.print(f"{ENTRIES} answers: a lookup takes {took.p50:.2f} ms (p50), {took.p95:.2f} ms (p95)")
+    lookup_times = {name: summarise(each) for name, each in times.items()}
+    for name, took in lookup_times.items():
+        console.print(
+            f"{name}, {ENTRIES} answers: a lookup takes "
+            f"{took.p50:.2f} ms (p50), {took.p95:.2f} ms (p95), {took.p99:.2f} ms (p99)"
+        )
     if answers:
         console.print(_live(answers))
     report: dict[str, Any] = {
         **occasion(),
         "sets": {name: asdict(half) for name, half in halves.items()},
         "strangers": {"same": found, "pairs": pairs},
-        "lookups_ms": asdict(took),
+        "lookups_ms": {name: asdict(took) for name, took in lookup_times.items()},
         "calls": [[asdict(first), asdict(second)] for first, second in answers],
     }
     write(json_file, report)
 
 
 async def _measure(
-    settings: Settings, rounds: int, console: Console
-) -> tuple[list[float], list[tuple[LiveAnswer, LiveAnswer]]]:
+    settings: Settings, rounds: int, redis: str, console: Console
+) -> tuple[dict[str, list[float]], list[tuple[LiveAnswer, LiveAnswer]]]:
     with tempfile.TemporaryDirectory() as folder:
-        store = open_store(f"sqlite:{Path(folder) / 'answers.db'}", CacheLimits())
-        times = await lookups(store, ENTRIES, LOOKUPS)
-        await store.aclose()
+        times = {"SQLite": await _timed(f"sqlite:{Path(folder) / 'answers.db'}")}
+    if redis:
+        times["Redis"] = await _timed(redis)
     if not rounds:
         return times, []
     answers: list[tuple[LiveAnswer, LiveAnswer]] = []
@@ -84,6 +90,17 @@ async def _measure(
                     models, settings.options(), LIVE_QUESTIONS, lambda: progress.advance(task)
                 )
     return times, answers
+
+
+async def _timed(url: str) -> list[float]:
+    """Return the times of lookups in a store. Raises ModelError if it cannot be used."""
+    async with aclosing(open_store(url, CacheLimits())) as store:
+        try:
+            return await lookups(store, ENTRIES, LOOKUPS)
+        except PipelineError:
+            raise
+        except Exception as error:  # those of redis-py, whose messages have no password
+            raise ModelError("cache", f"the store failed: {error}") from error
 
 
 def _sets(halves: dict[str, HalfResult]) -> Table:
