@@ -22,7 +22,7 @@ STAMP := $(VENV)/.installed-$(SUFFIX)
 INSTALL = PYTHONWARNINGS='ignore:Editable installation' $(BIN)/python -m pip install --quiet --only-binary=:all: \
 	--no-binary=rejoinder
 
-.PHONY: setup run demo test test-fast test-clients test-vllm fuzz check bench clean weights docs docs-check
+.PHONY: setup run demo test test-fast test-clients test-vllm test-scale fuzz check bench clean weights docs docs-check
 
 setup: weights
 	@echo "Rejoinder is set up. Next:"
@@ -84,7 +84,7 @@ tests/__pycache__: | $(VENV)/.dev-$(SUFFIX)
 
 test: weights $(VENV)/.dev-$(SUFFIX) | tests/__pycache__
 	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 20 --durations-min 1 \
-		-m 'not realtime and not clients and not vllm'
+		-m 'not realtime and not clients and not vllm and not scale'
 	$(PYTEST) -m realtime $$(grep -rl --include='test_*.py' mark.realtime tests)
 
 # Decisions, virtual time and the design's rules: no weights, no browser, no server of its own.
@@ -131,6 +131,15 @@ $(VLLM)/.installed: tests/vllm/requirements.py pyproject.toml | $(VENV)/bin/pyth
 test-vllm: weights $(VLLM)/.installed
 	@$(VLLM)/bin/python tests/vllm/to_safetensors.py
 	$(VLLM)/bin/python -m pytest -m vllm tests/models/llm/test_vllm.py tests/models/llm/test_vllm_tools.py
+
+$(VENV)/.scale-$(SUFFIX): $(VENV)/.dev-$(SUFFIX)
+	@echo "Installing Ray"
+	@$(INSTALL) -e '.[$(INSTALLED),ray]'
+	@touch $@
+
+# Models in a Ray cluster of this machine, real processes all (docs/guides/scaling-out.md).
+test-scale: weights $(VENV)/.scale-$(SUFFIX)
+	$(BIN)/python -m pytest -m scale --durations 10 tests/scale
 
 # A minute for each wire, by coverage (docs/lab/fuzzing.md); the tests fuzz them, too, by their own rules.
 WIRES := phone audiosocket realtime handshake

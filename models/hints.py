@@ -33,6 +33,7 @@ EXTRA_MODULES = {
     "hibari": ("hibari",),
     "mic": ("sounddevice",),
     "guard": ("phonenumbers",),
+    "ray": ("ray",),
     "redis": ("redis",),
     "nvml": ("pynvml",),
     "otel": ("opentelemetry",),

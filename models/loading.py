@@ -24,7 +24,7 @@ from rejoinder.models.registry import check, create, language_model, voice
 from rejoinder.models.specs import LANGUAGE_MODELS, ROLES
 from rejoinder.models.threads import Threads, plan
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, to_pcm
-from rejoinder.pipeline.engines.engine import Engine
+from rejoinder.pipeline.engines.engine import AtWork, Engine
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.fitting import check_fits
@@ -47,8 +47,8 @@ class Specs:
 class GivesWay(Protocol):
     """A language model that can leave the cores to the voice for a moment."""
 
-    def give_way_to(self, engine: Engine[Any, Any]) -> None:
-        """Wait before tokens that are not urgent while ``engine`` runs a step."""
+    def give_way_to(self, engine: AtWork) -> None:
+        """Wait before tokens that are not urgent while ``engine`` is at work."""
 
 
 Report = Callable[[str, float], None]

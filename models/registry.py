@@ -14,6 +14,7 @@ from typing import Any
 
 from rejoinder.models.adapter import Adapter, Packaged
 from rejoinder.models.placement import HERE, Placement
+from rejoinder.models.ray.names import DEPLOYED_ROLES, kind_of
 from rejoinder.models.specs import LANGUAGE_MODELS, ROLES, catalogued_llms, is_path, no_language_model
 from rejoinder.models.threads import Threads
 from rejoinder.pipeline.errors import ModelError, PipelineError
@@ -30,9 +31,12 @@ MODULES = {
     "vllm": "llm.vllm.tools",
     "piper": "tts.piper",
     "hibari": "tts.hibari",
+    "ray": "ray.adapter",
     "scripted": "scripted",
 }
-"""The modules of the built-in adapters, by name. The folder is the role; ``scripted`` has all roles."""
+"""The modules of the built-in adapters, by name. The folder is the role, unless they have several."""
+SEVERAL_ROLES = {"ray": DEPLOYED_ROLES, "scripted": tuple(ROLES)}
+"""The roles of the adapters that serve in several."""
 
 
 def adapter(name: str) -> Adapter | None:
@@ -48,8 +52,7 @@ def adapter(name: str) -> Adapter | None:
 
 def roles(name: str) -> tuple[str, ...]:
     """Return the roles that a built-in adapter can serve in, keys of ``ROLES``."""
-    folder = MODULES[name].partition(".")[0]
-    return (folder,) if folder in ROLES else tuple(ROLES)
+    return SEVERAL_ROLES.get(name) or (MODULES[name].partition(".")[0],)
 
 
 def _built_in(kind: str) -> list[str]:
@@ -95,8 +98,8 @@ def check(kind: str, spec: str) -> None:
         if kind == "llm" and ":" not in spec:
             raise ModelError("llm", no_language_model(spec))
         raise ModelError(prefix, f"there is no adapter of this name for {spec!r}; {_there_are(kind)}")
-    scripted_as = argument.partition("|")[0] if prefix == "scripted" else kind
-    if (prefix in MODULES and prefix not in _built_in(kind)) or scripted_as != kind:
+    named = {"scripted": argument.partition("|")[0], "ray": kind_of(argument)}.get(prefix) or kind
+    if (prefix in MODULES and prefix not in _built_in(kind)) or named != kind:
         raise ModelError(prefix, f"{spec!r} is no {ROLES[kind]}; {_there_are(kind)}")
     if ours := adapter(prefix):
         _found(ours, argument)

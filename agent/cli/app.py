@@ -16,6 +16,7 @@ from rich.table import Table
 
 from rejoinder.agent.cli.calls import calls
 from rejoinder.agent.cli.commands import Commands
+from rejoinder.agent.cli.deploy import deploy
 from rejoinder.agent.cli.options import (
     AgentArgument,
     ConfigOption,
@@ -51,6 +52,7 @@ app.add_typer(typer.Typer(), name="models", help="List, fetch, find and verify t
 app.add_typer(typer.Typer(), name="recordings", help="List, export and delete recordings of calls.")
 app.add_typer(typer.Typer(), name="cache", help="Count or delete cached answers.")
 app.command()(plan)
+app.command()(deploy)
 app.command()(calls)
 app.command("profile")(sample)
 console = Console(stderr=True)

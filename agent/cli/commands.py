@@ -25,6 +25,7 @@ COMMAND_ORDER = (
     "profile",
     "bench",
     "plan",
+    "deploy",
 )
 """The order in which help lists the commands: what a new user needs comes first."""
 GROUP_MODULES = {

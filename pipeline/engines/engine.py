@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from rejoinder.pipeline.engines import call_id, queue_waits
 from rejoinder.pipeline.engines import deadline as deadline
@@ -64,6 +64,14 @@ class EngineStats:
     busy: float = 0.0
     pressing: float = 0.0
     waited: float = 0.0
+
+
+class AtWork(Protocol):
+    """What says whether it is at work: an engine, or what stands for one in another process."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it works at this moment."""
 
 
 class Engine(Generic[In, Out]):

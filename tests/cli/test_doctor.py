@@ -172,13 +172,13 @@ def test_a_file_of_the_wrong_size_is_reported(scripted: None, cache: Path) -> No
             "nobody:model",
             "broken",
             "there is no adapter of this name",
-            "set stt to one of: scripted, whisper",
+            "set stt to one of: ray, scripted, whisper",
         ),
         (
             "piper:en_US-joe-medium",
             "broken",
             "is no speech recogniser",
-            "set stt to one of: scripted, whisper",
+            "set stt to one of: ray, scripted, whisper",
         ),
         (
             "whisper:huge",

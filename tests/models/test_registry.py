@@ -215,7 +215,7 @@ def test_every_short_name_of_a_language_model_is_in_the_catalog() -> None:
         ("", "^: there is no adapter of this name for ''; there are: .*whisper"),
         (
             "wisper:tiny.en",
-            "^wisper: there is no adapter.*hibari, llama, openai, ort, piper, scripted, silero",
+            "^wisper: there is no adapter.*hibari, llama, openai, ort, piper, ray, scripted, silero",
         ),
         ("openai", "^openai: write openai:http://HOST/v1#MODEL, not ''"),
         ("openai:http://host/v1", "^openai: write openai:http"),
@@ -315,6 +315,7 @@ def test_each_adapter_gets_its_share_of_the_threads(monkeypatch: pytest.MonkeyPa
         "vllm": 4,
         "piper": 5,
         "hibari": 1,
+        "ray": 1,
         "scripted": 1,
     }
 
@@ -483,14 +484,18 @@ def opening(specs: Specs) -> None:
 @pytest.mark.parametrize(
     "wrong, reason",
     [
-        ({"stt": "piper:en_US-joe-medium"}, r"^piper: '.*' is no speech recogniser; .*: scripted, whisper$"),
+        ({"stt": "piper:en_US-joe-medium"}, r"^piper: '.*' is no speech recog.*: ray, scripted, whisper$"),
         (
             {"llm": "whisper:tiny.en"},
             "^whisper: .* is no language model; there are: llama, openai, ort, scripted, vllm$",
         ),
-        ({"tts": "scripted:llm"}, "^scripted: 'scripted:llm' is no voice; there are: hibari, piper, scr"),
-        ({"turn": "silero"}, "^silero: 'silero' is no turn model; there are: scripted, smart-turn$"),
-        ({"tts": "pipr:x"}, "^pipr: there is no adapter of this name .* hibari, piper, scripted$"),
+        (
+            {"tts": "scripted:llm"},
+            "^scripted: 'scripted:llm' is no voice; there are: hibari, piper, ray, scr",
+        ),
+        ({"turn": "silero"}, "^silero: 'silero' is no turn model; there are: ray, scripted, smart-turn$"),
+        ({"tts": "ray:whisper:tiny.en"}, "^ray: 'ray:whisper:tiny.en' is no voice; there are: hibari, "),
+        ({"tts": "pipr:x"}, "^pipr: there is no adapter of this name .* hibari, piper, ray, scripted$"),
         ({"tts": "piper:/no/voice.onnx"}, r"^piper: there is no file or folder /no/voice\.onnx"),
         ({"tts": "piper:nobody"}, "^piper: there is no voice 'nobody'; there are: piper:en_US-joe-medium, "),
         ({"tts": "nobody"}, "^tts: there is no voice 'nobody'; there are: piper:en_US-joe-medium, hibari:"),

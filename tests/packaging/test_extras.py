@@ -66,7 +66,7 @@ def extra(name: str) -> set[str]:
             for included in line.removeprefix("rejoinder[").removesuffix("]").split(","):
                 found |= extra(included)
         else:
-            found.add(line.translate({ord(char): " " for char in "<>=!,"}).split()[0])
+            found.add(line.translate({ord(char): " " for char in "<>=!,["}).split()[0])
     return found
 
 

@@ -274,6 +274,9 @@ def adapters() -> list[tuple[str, type]]:
     from rejoinder.models.llm.ort import adapter as ort
     from rejoinder.models.llm.vllm import adapter as vllm
     from rejoinder.models.llm.vllm.tools import ToolVllm
+    from rejoinder.models.ray.recogniser import RayStt, RaySttStream
+    from rejoinder.models.ray.turn_model import RayTurnModel
+    from rejoinder.models.ray.voice import RayVoice
     from rejoinder.models.stt import whisper
     from rejoinder.models.tts import hibari, piper
     from rejoinder.models.turn import smart_turn
@@ -294,6 +297,10 @@ def adapters() -> list[tuple[str, type]]:
         ("llm", vllm.Vllm),
         ("llm", ToolVllm),
         ("tts", Voice),
+        ("stt", RayStt),
+        ("stt stream", RaySttStream),
+        ("turn", RayTurnModel),
+        ("tts", RayVoice),
     ]
 
 

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from rejoinder.models.seed import seed
 from rejoinder.models.specs import catalogued_llms
 from rejoinder.models.threads import cores
 from rejoinder.pipeline.engines.deadline import SPARE_SECONDS, Deadline, current
-from rejoinder.pipeline.engines.engine import Engine
+from rejoinder.pipeline.engines.engine import AtWork, Engine
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import NO_TOOLS, Message, Tools
 from rejoinder.pipeline.prompt import is_long
@@ -126,13 +125,13 @@ class OrtLlm:
             self._drafts.learn(opening.ids)
         self.prompt_tokens = self.cached_tokens = 0
         self._priority_gate = PriorityGate()
-        self._voice: Engine[Any, Any] | None = None
+        self._voice: AtWork | None = None
         self._decoder = decoder
         self._text_slot: KvCacheSlot | None = None
         self._text_lock = asyncio.Lock()
         self.engine: Engine[Step, list[Logits]] = Engine("ort", self._step, max_batch=SLOTS, alike=Step.alike)
 
-    def give_way_to(self, engine: Engine[Any, Any]) -> None:
+    def give_way_to(self, engine: AtWork) -> None:
         """Let the tokens behind the first clause of an answer wait while ``engine``, the voice's, is at work.
 
         Otherwise both share the cores, and the first sound of a reply comes later.
