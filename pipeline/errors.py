@@ -16,6 +16,7 @@ pipeline, chooses the text that callers see.
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,11 @@ class ModelError(PipelineError):
         self.code = code
         self.role = ""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let it be pickled, so that it can come from another process."""
+        message = str(self).removeprefix(f"{self.adapter}: ")
+        return ModelError, (self.adapter, message, self.code), {"role": self.role}
+
 
 class Overloaded(PipelineError):
     """A bounded queue is full, and its owner does not wait for room.
@@ -48,6 +54,10 @@ class Overloaded(PipelineError):
     def __init__(self, message: str, adapter: str = "") -> None:
         super().__init__(f"{adapter}: {message}" if adapter else message)
         self.adapter = adapter
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let it be pickled, so that it can come from another process."""
+        return Overloaded, (str(self).removeprefix(f"{self.adapter}: "), self.adapter)
 
 
 class CallOver(PipelineError):

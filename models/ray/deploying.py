@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
-from rejoinder.models.ray.cluster import in_cluster
+from rejoinder.models.ray.cluster import in_cluster, last_line
 from rejoinder.models.ray.names import RAY, application, kind_of
 from rejoinder.models.ray.replicas import Replica
 from rejoinder.models.ray.scaling import QUEUE_AGE_S, QueueAgePolicy
 from rejoinder.models.registry import check
+from rejoinder.pipeline.engines.engine import MOST_WAITING
 from rejoinder.pipeline.errors import ModelError
 
-MOST_REQUESTS = 200
-"""Most requests at a time in one replica, whose engine runs the most urgent first; more wait in servers."""
-
+MOST_REQUESTS = 2 * MOST_WAITING
+"""Most requests at a time in one replica. Its engine runs the most urgent first, and refuses them earlier."""
+MOST_QUEUED = 200
+"""Most requests that wait in a call server for a replica; one more raises Overloaded."""
+DEPLOY_SECONDS = 300.0
+"""Longest wait for the replicas of a model."""
+POLL_SECONDS = 0.2
+"""Time between two looks at the state of the replicas."""
 LONGEST_REQUEST_SECONDS = 60.0
 """Time in which a replica that is replaced finishes its requests: the longest clause of a voice."""
 
@@ -37,9 +44,9 @@ class Scale:
 
 
 def deploy(spec: str, scale: Scale) -> None:
-    """Deploy a model, or change its scale; return when a replica is ready. Raises ModelError.
+    """Deploy a model, or change its scale; return when its replicas are ready. Raises ModelError.
 
-    A change replaces the replicas one after another, and each finishes its requests first.
+    A change starts new replicas beside the old ones, which then finish their requests and end.
     """
     kind = kind_of(spec)
     if not kind:
@@ -48,14 +55,38 @@ def deploy(spec: str, scale: Scale) -> None:
     with in_cluster():
         from ray import serve
 
-        serve.start(proxy_location="Disabled")  # its proxy is for HTTP
-        served: Any = serve.deployment(Replica)
-        app = served.options(name=kind, **_options(kind, scale)).bind(spec, scale.cores)
-        handle: Any = serve.run(app, name=application(spec), route_prefix=None)
+        name = application(spec)
         try:
-            handle.ready.remote().result()
-        finally:
+            serve.start(proxy_location="Disabled")  # its proxy is for HTTP
+            served: Any = serve.deployment(Replica)
+            app = served.options(name=kind, **_options(kind, scale)).bind(spec, scale.cores, scale.gpus > 0)
+            run: Any = serve.run_many
+            (handle,) = run([serve.RunTarget(app, name, None)], wait_for_applications_running=False)
             handle.shutdown()
+            _await_running(spec, name)
+        except ModelError:
+            raise
+        except Exception as error:  # Ray's errors have no common class
+            raise ModelError(RAY, f"{spec} was not deployed: {last_line(error)}") from error
+
+
+def _await_running(spec: str, name: str) -> None:
+    from ray import serve
+
+    until = time.monotonic() + DEPLOY_SECONDS
+    while time.monotonic() < until:
+        found: Any = serve.status().applications.get(name)
+        if found and found.status in ("DEPLOY_FAILED", "UNHEALTHY"):
+            reasons = [found.message, *(each.message for each in found.deployments.values())]
+            raise ModelError(RAY, f"{spec} cannot run: {' '.join(' '.join(reasons).split())}")
+        if found and found.status == "RUNNING":
+            return
+        time.sleep(POLL_SECONDS)
+    raise ModelError(
+        RAY,
+        f"{spec} has no replica after {DEPLOY_SECONDS:g} s: `ray status` says whether the cluster has the "
+        "processors and GPUs",
+    )
 
 
 def remove(spec: str) -> None:
@@ -73,6 +104,8 @@ def _options(kind: str, scale: Scale) -> dict[str, Any]:
     options: dict[str, Any] = {
         "num_replicas": scale.least,
         "max_ongoing_requests": MOST_REQUESTS,
+        "max_queued_requests": MOST_QUEUED,
+        "max_surge_percent": 100,
         "ray_actor_options": {"num_cpus": 0, "num_gpus": scale.gpus},
         "graceful_shutdown_timeout_s": LONGEST_REQUEST_SECONDS,
     }

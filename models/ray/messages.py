@@ -5,40 +5,57 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rejoinder.pipeline.engines import call_id, deadline
 from rejoinder.pipeline.engines.deadline import Deadline
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Work:
-    """How soon a call needs a result. Machines have different clocks, so it counts from the arrival.
+    """How soon a call needs a result, and for which call it is.
 
-    slack: seconds left. frugal: whether a cheaper result is enough. call: id of the call, for the log.
+    left: seconds left when it was sent; None for work that is due at once. is_due: whether they run down, as
+    those of certain work do; machines have different clocks, so they run from the arrival. frugal: whether a
+    cheaper result is enough. call: id of the call, for the log.
     """
 
-    slack: float | None
+    left: float | None
+    is_due: bool
     frugal: bool
     call: str
+    _here: Deadline | None = field(default=None, init=False, compare=False)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Give the engines in the block this deadline and this id."""
-        due = None if self.slack is None else Deadline(self.slack, frugal=self.frugal)
-        wanted, caller = deadline.current.set(due), call_id.current.set(self.call)
+        wanted, caller = deadline.current.set(self._deadline()), call_id.current.set(self.call)
         try:
             yield
         finally:
             deadline.current.reset(wanted)
             call_id.current.reset(caller)
 
+    def later(self, seconds: float) -> None:
+        """Let the rest of the work be due ``seconds`` later: so much audio is there to be played."""
+        here = self._deadline()
+        if here is not None and here.due is not None:
+            here.due += seconds
+
+    def _deadline(self) -> Deadline | None:
+        if self._here is None and self.left is not None:
+            due = asyncio.get_running_loop().time() + self.left if self.is_due else None
+            self._here = Deadline(self.left, due, frugal=self.frugal)
+        return self._here
+
 
 def work() -> Work:
     """Return the deadline and the call of the current task."""
-    wanted = deadline.current.get()
-    left = None if wanted is None else wanted.left(asyncio.get_running_loop().time())
-    return Work(left, wanted is not None and wanted.frugal, call_id.current.get())
+    wanted, caller = deadline.current.get(), call_id.current.get()
+    if wanted is None:
+        return Work(None, False, False, caller)
+    left = wanted.left(asyncio.get_running_loop().time())
+    return Work(left, wanted.due is not None, wanted.frugal, caller)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from uuid import uuid4
 
-from rejoinder.models.ray.cluster import ReplicaLost, answer, connect, disconnect, handle_of
+from rejoinder.models.ray.cluster import (
+    RETRY_SECONDS,
+    ReplicaLost,
+    ask,
+    connect,
+    disconnect,
+    handle_of,
+    left,
+    too_late,
+)
 from rejoinder.models.ray.messages import Missing, TurnAudio, work
 from rejoinder.models.ray.names import RAY
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Transcript
 
+STT_SECONDS = 10.0
+"""Longest wait for a transcript."""
 STT_ATTEMPTS = 4
 """Most requests for one transcript: a replica may be new to the turn, and another one may die."""
 
@@ -20,6 +32,7 @@ class RayStt:
     """A recogniser in the cluster. spec: the model. Raises ModelError if it is not deployed."""
 
     def __init__(self, spec: str) -> None:
+        self._spec = spec
         connect()
         try:
             self._handle = handle_of(spec)
@@ -30,21 +43,26 @@ class RayStt:
     def stream(self) -> RaySttStream:
         """Return new state for one session. Its requests go to one replica as long as that lives."""
         session = uuid4().hex
-        return RaySttStream(self._handle.options(method_name="transcribe", session_id=session), session)
+        handle = self._handle.options(method_name="transcribe", session_id=session)
+        return RaySttStream(handle, session, self._spec)
 
     def close(self) -> None:
         """Leave the cluster."""
         disconnect(self._handle)
 
+    async def aclose(self) -> None:
+        """Leave the cluster. Cancelling ends the wait."""
+        await left(self._handle)
+
 
 class RaySttStream:
     """The audio of one session's turn, which is kept until the turn ends.
 
-    handle: a handle to the method of the replicas. session: id of the session.
+    handle: a handle to the method of the replicas. session: id of the session. spec: the model.
     """
 
-    def __init__(self, handle: Any, session: str) -> None:
-        self._handle, self._session = handle, session
+    def __init__(self, handle: Any, session: str, spec: str) -> None:
+        self._handle, self._session, self._spec = handle, session, spec
         self._turn = SentTurn(0)
 
     def feed(self, chunk: AudioChunk) -> None:
@@ -63,9 +81,12 @@ class RaySttStream:
                 self._session, turn.number, turn.sent, turn.start, turn.unsent(), is_final, work()
             )
             try:
-                found = await answer(self._handle.remote(request))
+                found = await ask(self._handle, STT_SECONDS, request)
+            except TimeoutError:
+                raise too_late(self._spec, STT_SECONDS) from None
             except ReplicaLost as error:
                 turn.sent, lost = 0, str(error)
+                await asyncio.sleep(RETRY_SECONDS)
                 continue
             if isinstance(found, Missing):
                 turn.sent = found.have

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 
 from rejoinder.models.engines import engines_of
 from rejoinder.models.loading import WARM_UPS
+from rejoinder.models.placement import Placement
 from rejoinder.models.ray.messages import Missing, TurnAudio, Work
 from rejoinder.models.ray.names import kind_of
 from rejoinder.models.ray.scaling import QUEUE_AGE
@@ -25,21 +26,21 @@ from rejoinder.pipeline.interfaces import SttStream, Transcript
 
 MOST_SESSIONS = 1_000
 """Most sessions whose audio a replica keeps. The one that was longest silent goes first."""
+SILENT_S = 60.0
+"""Seconds after the last request of a session, after which a replica drops its audio."""
 
 
 class Replica:
     """A model behind the requests of many call servers.
 
-    spec: the model. cores: number of cores that its engine may use, None for all. most: sessions whose audio
-    it keeps.
+    spec: the model. cores: number of cores that its engine may use, None for all. cuda: it runs on a GPU.
     """
 
-    def __init__(self, spec: str, cores: int | None = None, most: int = MOST_SESSIONS) -> None:
+    def __init__(self, spec: str, cores: int | None = None, cuda: bool = False) -> None:
         quiet()
         self._kind = kind_of(spec)
-        self._model: Any = create(spec, plan(cores))
-        self._sessions: OrderedDict[str, RemoteTurn] = OrderedDict()
-        self._most = most
+        self._model: Any = create(spec, plan(cores, cuda), Placement(cuda=cuda))
+        self._turns = RemoteTurns(self._model.stream) if self._kind == "stt" else None
         self._warm = asyncio.Lock()
         self._ready = False
         self._waits = EngineWaits(engines_of(self._model))
@@ -51,6 +52,13 @@ class Replica:
                 await WARM_UPS[self._kind](self._model)
                 self._ready = True
         return self._kind
+
+    async def check_health(self) -> None:
+        """Run the model once before the first request: Ray asks before it sends requests, and from then on.
+
+        Raises ModelError. Cancelling ends the run.
+        """
+        await self.ready()
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """Return how long requests have waited since the last question, by the name that Ray passes on."""
@@ -67,13 +75,8 @@ class Replica:
 
         Cancelling keeps the audio.
         """
-        turn = self._sessions.get(heard.session)
-        if turn is None:
-            turn = self._sessions[heard.session] = RemoteTurn(self._model.stream())
-        self._sessions.move_to_end(heard.session)
-        while len(self._sessions) > self._most:
-            self._sessions.popitem(last=False)
-        return await turn.transcribe(heard)
+        assert self._turns is not None
+        return await self._turns.of(heard.session).transcribe(heard)
 
     async def speak(self, text: str, work: Work) -> AsyncGenerator[AudioChunk, None]:
         """Yield the audio of a clause. Raises ModelError. Closing the generator cancels the synthesis."""
@@ -86,6 +89,7 @@ class Replica:
                         chunk = await anext(speaking)
                     except StopAsyncIteration:
                         return
+                work.later(len(chunk) / chunk.rate)
                 yield chunk
 
 
@@ -111,23 +115,62 @@ class EngineWaits:
         return max(waits)
 
 
+class RemoteTurns:
+    """The turns of the sessions that a replica serves. stream: makes the state of a session.
+
+    No request says that a session has ended, so one that is silent for ``SILENT_S`` is dropped. If it goes
+    on, its audio is sent again.
+    """
+
+    def __init__(self, stream: Callable[[], SttStream], most: int = MOST_SESSIONS) -> None:
+        self._stream, self._most = stream, most
+        self._turns: OrderedDict[str, tuple[float, RemoteTurn]] = OrderedDict()
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """Return the number of sessions."""
+        return len(self._turns)
+
+    def of(self, session: str) -> RemoteTurn:
+        """Return the turn of a session, a new one if it is not known."""
+        loop = asyncio.get_running_loop()
+        _, turn = self._turns.pop(session, (0.0, None))
+        turn = turn or RemoteTurn(self._stream())
+        self._turns[session] = loop.time(), turn
+        while len(self._turns) > self._most:
+            self._turns.popitem(last=False)
+        self._sweep = self._sweep or loop.call_later(SILENT_S, self._drop_silent)
+        return turn
+
+    def _drop_silent(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._turns and next(iter(self._turns.values()))[0] <= loop.time() - SILENT_S:
+            self._turns.popitem(last=False)
+        self._sweep = loop.call_later(SILENT_S, self._drop_silent) if self._turns else None
+
+
 class RemoteTurn:
     """The audio of a session's current turn in a replica.
 
     Requests of one session may overtake each other, and a replica may be new to a session, so each request
-    says where its audio belongs.
+    says where its audio belongs. One runs at a time: the state of a session is for one request.
     """
 
     def __init__(self, stream: SttStream) -> None:
         self._stream = stream
         self._turn = -1
         self._have = 0
+        self._one = asyncio.Lock()
 
     async def transcribe(self, heard: TurnAudio) -> Transcript | Missing:
         """Take the audio that is new and return the words, or which audio is missing. Raises ModelError.
 
         Cancelling keeps the audio.
         """
+        async with self._one:
+            return await self._transcribe(heard)
+
+    async def _transcribe(self, heard: TurnAudio) -> Transcript | Missing:
         if heard.turn < self._turn:
             return Transcript("", heard.is_final, heard.start)  # nobody waits for an older turn
         if heard.turn > self._turn:

@@ -24,9 +24,11 @@ def wanted_replicas(waits: list[float], running: int, target: int, wait_s: float
     waits: seconds that requests wait in each replica. running: replicas that take requests. target: replicas
     that were wanted last. wait_s: the wait that is accepted.
     """
-    if running < target or not waits:  # a replica that starts will shorten the waits
+    if not waits:
         return target
     wait = max(waits)
+    if running < target:  # a replica that starts will shorten the waits; without them, it is not needed
+        return target if wait >= CALM_SHARE * wait_s else running
     if wait > wait_s:
         return math.ceil(running * min(MOST_GROWTH, wait / wait_s))
     return target - 1 if wait < CALM_SHARE * wait_s else target

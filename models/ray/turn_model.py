@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from rejoinder.models.ray.cluster import ReplicaLost, answer, connect, disconnect, handle_of
+import asyncio
+from typing import Any
+
+from rejoinder.models.ray.cluster import (
+    RETRY_SECONDS,
+    ReplicaLost,
+    ask,
+    connect,
+    disconnect,
+    handle_of,
+    left,
+)
 from rejoinder.models.ray.messages import work
 from rejoinder.models.ray.names import RAY
 from rejoinder.pipeline.audio.chunk import Samples
-from rejoinder.pipeline.errors import ModelError
+from rejoinder.pipeline.errors import Overloaded
 
+TURN_SECONDS = 2.0
+"""Longest wait for an answer. After that, the words and the silence decide whether the turn is over."""
 TURN_ATTEMPTS = 3
 """Most replicas that are asked one question, each after the one before has died."""
 
@@ -18,26 +31,34 @@ class RayTurnModel:
     def __init__(self, spec: str) -> None:
         connect()
         try:
-            self._handle = handle_of(spec).options(method_name="probability")
+            self._handle: Any = handle_of(spec).options(method_name="probability")
         except BaseException:
             disconnect()
             raise
 
     async def probability(self, audio: Samples, text: str) -> float:
-        """Return the probability that the speaker has finished. Raises ModelError.
+        """Return the probability that the speaker has finished.
 
-        Cancelling ends the work.
+        Raises Overloaded where no replica answers in time, and ModelError if the model fails. Cancelling ends
+        the work.
         """
         lost = ""
         for _ in range(TURN_ATTEMPTS):
             try:
-                found: float = await answer(self._handle.remote(audio, text, work()))
+                found: float = await ask(self._handle, TURN_SECONDS, audio, text, work())
+            except TimeoutError:
+                raise Overloaded(f"no replica has answered for {TURN_SECONDS:g} s", RAY) from None
             except ReplicaLost as error:
                 lost = str(error)
+                await asyncio.sleep(RETRY_SECONDS)
             else:
                 return found
-        raise ModelError(RAY, f"{TURN_ATTEMPTS} replicas died: {lost}")
+        raise Overloaded(f"{TURN_ATTEMPTS} replicas are lost: {lost}", RAY)
 
     def close(self) -> None:
         """Leave the cluster."""
         disconnect(self._handle)
+
+    async def aclose(self) -> None:
+        """Leave the cluster. Cancelling ends the wait."""
+        await left(self._handle)

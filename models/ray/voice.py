@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from rejoinder.models.ray.cluster import ReplicaLost, connect, disconnect, handle_of, machines, translated
+from rejoinder.models.ray.cluster import (
+    RETRY_SECONDS,
+    ReplicaLost,
+    answer,
+    connect,
+    disconnect,
+    handle_of,
+    left,
+    machines,
+    too_late,
+)
 from rejoinder.models.ray.messages import work
 from rejoinder.models.ray.names import RAY
 from rejoinder.pipeline.audio.chunk import AudioChunk
 from rejoinder.pipeline.errors import ModelError
 
+VOICE_SECONDS = 10.0
+"""Longest wait for the next audio of a clause."""
 VOICE_ATTEMPTS = 3
 """Most replicas that are asked for one clause, each after the one before has died."""
 
@@ -48,9 +61,10 @@ class RayVoice:
     """
 
     def __init__(self, spec: str) -> None:
+        self._spec = spec
         connect()
-        self.engine = RemoteWork()
         try:
+            self.engine = RemoteWork()
             self._handle = handle_of(spec).options(method_name="speak", stream=True)
         except BaseException:
             disconnect()
@@ -62,32 +76,34 @@ class RayVoice:
         If the replica dies, another one speaks the clause, and what was heard of it is left out. A voice
         whose length differs each time loses or repeats a part of a word there.
         """
-        from ray.exceptions import RayError
-
         said, lost = 0, ""
         for _ in range(VOICE_ATTEMPTS):
             response = self._handle.remote(text, work())
             try:
                 while True:
                     with self.engine.at_work():
-                        try:
-                            chunk = await anext(response)
-                        except StopAsyncIteration:
-                            return
+                        chunk: AudioChunk = await answer(anext(response), VOICE_SECONDS)
                     if fresh := after(chunk, said):
                         said = fresh.end
                         yield fresh
-            except (RayError, ModelError) as error:
-                if not isinstance(meant := translated(error), ReplicaLost):
-                    raise meant from error
-                lost = str(meant)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                raise too_late(self._spec, VOICE_SECONDS) from None
+            except ReplicaLost as error:
+                lost = str(error)
+                await asyncio.sleep(RETRY_SECONDS)
             finally:
                 response.cancel()
-        raise ModelError(RAY, f"{VOICE_ATTEMPTS} replicas died while they spoke: {lost}")
+        raise ModelError(RAY, f"{VOICE_ATTEMPTS} replicas were lost while they spoke: {lost}")
 
     def close(self) -> None:
         """Leave the cluster."""
         disconnect(self._handle)
+
+    async def aclose(self) -> None:
+        """Leave the cluster. Cancelling ends the wait."""
+        await left(self._handle)
 
 
 def after(chunk: AudioChunk, said: int) -> AudioChunk | None:

@@ -69,6 +69,20 @@ async def until_replicas(kind: str, count: int) -> None:
             await asyncio.sleep(0.5)
 
 
+async def until_idle(kind: str) -> None:
+    """Wait until the replicas of a role use the processor for less than a tenth of a second in a second.
+
+    Raises TimeoutError after 15 s.
+    """
+    replicas = [psutil.Process(pid) for pid in pids(kind)]
+    async with asyncio.timeout(15):
+        used = 1.0
+        while used > 0.1:
+            before = sum(sum(each.cpu_times()[:2]) for each in replicas)
+            await asyncio.sleep(1.0)
+            used = sum(sum(each.cpu_times()[:2]) for each in replicas) - before
+
+
 def test_a_caller_is_answered_by_models_in_other_processes(tmp_path: Path) -> None:
     question = next(r for r in speech.recordings("assistant_utterances") if "whatstheweather" in r.path.stem)
     remote = {"vad": "silero", "stt": f"ray:{STT}", "turn": f"ray:{TURN}", "tts": f"ray:{VOICE}"}
@@ -160,14 +174,11 @@ def test_what_is_cancelled_ends_in_the_replica() -> None:
     voice, turn = RayVoice(VOICE), RayTurnModel(TURN)
 
     async def cancel() -> None:
-        async with aclosing(voice.speak(" ".join([LONG] * 20))) as chunks:
+        async with aclosing(voice.speak(" ".join([LONG] * 60))) as chunks:
             await anext(chunks)
-        for _ in range(3):  # a replica that still spoke would answer these later
-            async with asyncio.timeout(20):
-                async for _ in voice.speak("Yes."):
-                    pass
+        await until_idle("tts")  # to its end, the clause would take half a minute
         asking = asyncio.ensure_future(turn.probability(np.zeros(RATE, np.float32), ""))
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.002)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking

@@ -27,6 +27,7 @@ from rejoinder.pipeline.engines.engine import Engine
         ([0.05, 0.12], 2, 2, 3),  # one replica is late: sessions stay with theirs
         ([5.0], 2, 2, 4),
         ([5.0], 1, 2, 2),  # the second one is starting
+        ([0.0], 1, 2, 1),  # it cannot be placed, or is not needed any more
         ([], 2, 2, 2),  # nothing is known yet
         ([0.01, 0.02], 3, 3, 2),
     ],
