@@ -11,8 +11,8 @@ from rejoinder.pipeline.errors import ModelError
 def server_address(argument: str, what: str) -> tuple[str, str]:
     """Return the URL and the model of ``http://HOST/v1#MODEL``; "" if the model is missing.
 
-    what: whose address it is, for the message. Raises ModelError for another form. Its message shows no URL
-    that may have a password.
+    what: whose address it is, for the message. Raises ModelError for another form; for a URL that cannot be
+    read, it shows nothing of it, since a password may be the reason.
     """
     url, _, model = argument.partition("#")
     if not url.startswith(("http://", "https://")):

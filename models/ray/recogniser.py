@@ -6,18 +6,10 @@ import asyncio
 from typing import Any
 from uuid import uuid4
 
-from rejoinder.models.ray.cluster import (
-    RETRY_SECONDS,
-    ReplicaLost,
-    ask,
-    connect,
-    disconnect,
-    handle_of,
-    left,
-    too_late,
-)
+from rejoinder.models.ray.cluster import RETRY_SECONDS, ReplicaLost, ask, too_late
 from rejoinder.models.ray.messages import Missing, TurnAudio, work
 from rejoinder.models.ray.names import RAY
+from rejoinder.models.ray.remote_model import RemoteModel
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Transcript
@@ -28,31 +20,16 @@ STT_ATTEMPTS = 4
 """Most requests for one transcript: a replica may be new to the turn, and another one may die."""
 
 
-class RayStt:
+class RayStt(RemoteModel):
     """A recogniser in the cluster. spec: the model. Raises ModelError if it is not deployed."""
 
     def __init__(self, spec: str) -> None:
-        self._spec = spec
-        connect()
-        try:
-            self._handle = handle_of(spec)
-        except BaseException:
-            disconnect()
-            raise
+        super().__init__(spec, method_name="transcribe")
 
     def stream(self) -> RaySttStream:
         """Return new state for one session. Its requests go to one replica as long as that lives."""
         session = uuid4().hex
-        handle = self._handle.options(method_name="transcribe", session_id=session)
-        return RaySttStream(handle, session, self._spec)
-
-    def close(self) -> None:
-        """Leave the cluster."""
-        disconnect(self._handle)
-
-    async def aclose(self) -> None:
-        """Leave the cluster. Cancelling ends the wait."""
-        await left(self._handle)
+        return RaySttStream(self._handle.options(session_id=session), session, self._spec)
 
 
 class RaySttStream:

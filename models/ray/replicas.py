@@ -45,20 +45,15 @@ class Replica:
         self._ready = False
         self._waits = EngineWaits(engines_of(self._model))
 
-    async def ready(self) -> str:
-        """Run the model once, and return its role. Raises ModelError. Cancelling ends the run."""
-        async with self._warm:
-            if not self._ready:
-                await WARM_UPS[self._kind](self._model)
-                self._ready = True
-        return self._kind
-
     async def check_health(self) -> None:
         """Run the model once before the first request: Ray asks before it sends requests, and from then on.
 
         Raises ModelError. Cancelling ends the run.
         """
-        await self.ready()
+        async with self._warm:
+            if not self._ready:
+                await WARM_UPS[self._kind](self._model)
+                self._ready = True
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """Return how long requests have waited since the last question, by the name that Ray passes on."""
@@ -84,7 +79,7 @@ class Replica:
             speaking = self._model.speak(text)
         async with aclosing(speaking):
             while True:
-                with work.applied():  # a generator runs in the context of whoever asks for the next item
+                with work.applied():  # a generator runs in the context of the asking task
                     try:
                         chunk = await anext(speaking)
                     except StopAsyncIteration:
@@ -172,7 +167,7 @@ class RemoteTurn:
 
     async def _transcribe(self, heard: TurnAudio) -> Transcript | Missing:
         if heard.turn < self._turn:
-            return Transcript("", heard.is_final, heard.start)  # nobody waits for an older turn
+            return Transcript("", heard.is_final, heard.start)  # no call waits for an older turn
         if heard.turn > self._turn:
             self._stream.reset()
             self._turn, self._have = heard.turn, 0

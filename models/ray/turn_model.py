@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
-from rejoinder.models.ray.cluster import (
-    RETRY_SECONDS,
-    ReplicaLost,
-    ask,
-    connect,
-    disconnect,
-    handle_of,
-    left,
-)
+from rejoinder.models.ray.cluster import RETRY_SECONDS, ReplicaLost, ask
 from rejoinder.models.ray.messages import work
 from rejoinder.models.ray.names import RAY
+from rejoinder.models.ray.remote_model import RemoteModel
 from rejoinder.pipeline.audio.chunk import Samples
 from rejoinder.pipeline.errors import Overloaded
 
@@ -25,16 +17,11 @@ TURN_ATTEMPTS = 3
 """Most replicas that are asked one question, each after the one before has died."""
 
 
-class RayTurnModel:
+class RayTurnModel(RemoteModel):
     """A turn model in the cluster. spec: the model. Raises ModelError if it is not deployed."""
 
     def __init__(self, spec: str) -> None:
-        connect()
-        try:
-            self._handle: Any = handle_of(spec).options(method_name="probability")
-        except BaseException:
-            disconnect()
-            raise
+        super().__init__(spec, method_name="probability")
 
     async def probability(self, audio: Samples, text: str) -> float:
         """Return the probability that the speaker has finished.
@@ -54,11 +41,3 @@ class RayTurnModel:
             else:
                 return found
         raise Overloaded(f"{TURN_ATTEMPTS} replicas are lost: {lost}", RAY)
-
-    def close(self) -> None:
-        """Leave the cluster."""
-        disconnect(self._handle)
-
-    async def aclose(self) -> None:
-        """Leave the cluster. Cancelling ends the wait."""
-        await left(self._handle)

@@ -11,15 +11,12 @@ from rejoinder.models.ray.cluster import (
     RETRY_SECONDS,
     ReplicaLost,
     answer,
-    connect,
-    disconnect,
-    handle_of,
-    left,
     machines,
     too_late,
 )
 from rejoinder.models.ray.messages import work
 from rejoinder.models.ray.names import RAY
+from rejoinder.models.ray.remote_model import RemoteModel
 from rejoinder.pipeline.audio.chunk import AudioChunk
 from rejoinder.pipeline.errors import ModelError
 
@@ -41,7 +38,7 @@ class RemoteWork:
 
     @property
     def running(self) -> bool:
-        """Whether somebody waits for audio that is made on this machine."""
+        """Whether a call waits for audio that is made on this machine."""
         return self._here and self._waiting > 0
 
     @contextmanager
@@ -54,20 +51,18 @@ class RemoteWork:
             self._waiting -= 1
 
 
-class RayVoice:
+class RayVoice(RemoteModel):
     """A voice in the cluster. spec: the model. Raises ModelError if it is not deployed.
 
     engine: whether it is at work on this machine.
     """
 
     def __init__(self, spec: str) -> None:
-        self._spec = spec
-        connect()
+        super().__init__(spec, method_name="speak", stream=True)
         try:
             self.engine = RemoteWork()
-            self._handle = handle_of(spec).options(method_name="speak", stream=True)
         except BaseException:
-            disconnect()
+            self.close()
             raise
 
     async def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
@@ -96,14 +91,6 @@ class RayVoice:
             finally:
                 response.cancel()
         raise ModelError(RAY, f"{VOICE_ATTEMPTS} replicas were lost while they spoke: {lost}")
-
-    def close(self) -> None:
-        """Leave the cluster."""
-        disconnect(self._handle)
-
-    async def aclose(self) -> None:
-        """Leave the cluster. Cancelling ends the wait."""
-        await left(self._handle)
 
 
 def after(chunk: AudioChunk, said: int) -> AudioChunk | None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 import psutil
 import pytest
-from support.ports import unused_port
+from support.ports import listens, unused_port
 
 STARTS_WITHIN_S = 90.0
 
@@ -43,7 +41,7 @@ def cluster() -> Iterator[str]:
             ray = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         address = f"127.0.0.1:{port}"
         try:
-            _await_port(port, ray, Path(folder, "ray.log"))
+            assert listens(port, ray, STARTS_WITHIN_S), Path(folder, "ray.log").read_text()[-2000:]
             os.environ["RAY_ADDRESS"] = address
             yield address
         finally:
@@ -60,15 +58,3 @@ def _end(ray: subprocess.Popen[bytes]) -> None:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     ray.wait()
-
-
-def _await_port(port: int, ray: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + STARTS_WITHIN_S
-    while time.monotonic() < until and ray.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1.0).close()
-        except OSError:
-            time.sleep(0.2)
-        else:
-            return
-    raise AssertionError(f"Ray has not started: {log.read_text()[-2000:]}")

@@ -8,7 +8,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from pathlib import Path
 
 import numpy as np
@@ -115,11 +115,8 @@ def test_the_words_are_the_same_as_in_one_process() -> None:
             one.reset()
             other.reset()
 
-    try:
+    with closing(here), closing(there):
         asyncio.run(compare())
-    finally:
-        here.close()
-        there.close()
 
 
 def test_a_turn_goes_on_when_its_replica_is_killed() -> None:
@@ -140,10 +137,8 @@ def test_a_turn_goes_on_when_its_replica_is_killed() -> None:
         assert found.text == expected.text != ""
         await until_replicas("stt", 2)
 
-    try:
+    with closing(stt):
         asyncio.run(listen())
-    finally:
-        stt.close()
 
 
 def test_a_clause_goes_on_when_its_replica_is_killed() -> None:
@@ -164,10 +159,8 @@ def test_a_clause_goes_on_when_its_replica_is_killed() -> None:
         assert lengths[1] == pytest.approx(lengths[0], rel=0.15)
         await until_replicas("tts", 2)
 
-    try:
+    with closing(voice):
         asyncio.run(listen())
-    finally:
-        voice.close()
 
 
 def test_what_is_cancelled_ends_in_the_replica() -> None:
@@ -184,11 +177,8 @@ def test_what_is_cancelled_ends_in_the_replica() -> None:
             await asking
         assert 0 <= await turn.probability(np.zeros(RATE, np.float32), "yes") <= 1
 
-    try:
+    with closing(voice), closing(turn):
         asyncio.run(cancel())
-    finally:
-        voice.close()
-        turn.close()
 
 
 def test_what_is_not_deployed_is_named(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import time
 from collections import deque
 from contextlib import ExitStack
 
@@ -18,3 +21,19 @@ def unused_port() -> int:
         HELD.popleft().close()
     HELD.append(ExitStack())
     return HELD[-1].enter_context(held_port())
+
+
+def listens(port: int, process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait until a server answers on a loopback port, and return whether it does.
+
+    It does not if its process has ended, or has taken longer than ``seconds``.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1.0).close()
+        except OSError:
+            time.sleep(0.02)
+        else:
+            return True
+    return False

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
-from support.ports import unused_port
+from support.ports import listens, unused_port
 
 
 class RedisServer:
@@ -33,13 +31,7 @@ class RedisServer:
             pytest.skip("there is no redis-server: Debian's package of that name has one")
         options = ["--bind", "127.0.0.1", "--port", str(self._port), "--save", "", "--dir", str(self._folder)]
         self._process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 20.0
-        while True:
-            try:
-                return socket.create_connection(("127.0.0.1", self._port)).close()
-            except OSError:
-                assert time.monotonic() < deadline and self._process.poll() is None, "Redis has not started"
-                time.sleep(0.02)
+        assert listens(self._port, self._process, 20.0), "Redis has not started"
 
     def kill(self) -> None:
         """End the server at once, also one that hangs, and wait until it is gone."""
