@@ -20,17 +20,19 @@ from pydantic_settings import (
 )
 
 from rejoinder.agent import mistakes
-from rejoinder.agent.budget_settings import BudgetSettings
-from rejoinder.agent.cache_settings import CacheSettings
-from rejoinder.agent.call_settings import CallSettings
-from rejoinder.agent.context_settings import ContextSettings
-from rejoinder.agent.guard_settings import GuardSettings
 from rejoinder.agent.instructions import EXAMPLES, INSTRUCTIONS, dated
 from rejoinder.agent.language_models import TOYS, LanguageModelSettings
-from rejoinder.agent.log_settings import LogSettings
 from rejoinder.agent.mistakes import DEFAULT, ENVIRONMENT, FLAG, PREFIX, PROFILE, place, variable
 from rejoinder.agent.profiles import AUTO, PROFILES, chosen
-from rejoinder.agent.recording_settings import RecordingSettings
+from rejoinder.agent.settings.budget import BudgetSettings
+from rejoinder.agent.settings.cache import CacheSettings
+from rejoinder.agent.settings.calls import CallSettings
+from rejoinder.agent.settings.context import ContextSettings
+from rejoinder.agent.settings.conversations import ConversationSettings
+from rejoinder.agent.settings.guard import GuardSettings
+from rejoinder.agent.settings.log import LogSettings
+from rejoinder.agent.settings.operating import OperatingSettings
+from rejoinder.agent.settings.recording import RecordingSettings
 from rejoinder.agent.tables import SETTING_TABLES, TABLE_FIELDS, flat, nested
 from rejoinder.models.llm.addresses import is_loopback
 from rejoinder.models.llm.vllm.settings import VllmSettings
@@ -78,7 +80,14 @@ class ConfigError(PipelineError):
 
 
 class Settings(
-    LanguageModelSettings, CacheSettings, CallSettings, ContextSettings, RecordingSettings, LogSettings
+    LanguageModelSettings,
+    CacheSettings,
+    CallSettings,
+    ContextSettings,
+    ConversationSettings,
+    RecordingSettings,
+    LogSettings,
+    OperatingSettings,
 ):
     """All settings. The environment variable of a setting is its name in capitals after ``REJOINDER_``."""
 

@@ -18,7 +18,7 @@ from structlog.processors import JSONRenderer
 from structlog.stdlib import ExtraAdder, ProcessorFormatter
 from structlog.typing import EventDict, WrappedLogger
 
-from rejoinder.agent.log_settings import AUTO_FORM, JSON_FORM
+from rejoinder.agent.settings.log import AUTO_FORM, JSON_FORM
 from rejoinder.pipeline.engines import call_id
 
 SECRET_FIELD = re.compile(r"authorization|cookie|api[-_]?key|secret|signature|token|password", re.IGNORECASE)

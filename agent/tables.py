@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rejoinder.agent.budget_settings import BudgetSettings
-from rejoinder.agent.guard_settings import GuardSettings
+from rejoinder.agent.settings.budget import BudgetSettings
+from rejoinder.agent.settings.guard import GuardSettings
 from rejoinder.models.llm.vllm.settings import VllmSettings
 
 SETTING_TABLES: Mapping[str, type[BaseModel]] = {

@@ -18,6 +18,7 @@ from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.history import GREETED
 from rejoinder.pipeline.interfaces import Message, ToolCall, Tools, Transcript
+from rejoinder.pipeline.replying.position import LOST_CUE, unheard
 
 WINDOW = 512
 """Samples in one VAD window, 32 ms at 16 kHz."""
@@ -126,7 +127,8 @@ class ScriptedTurnModel:
 class ScriptedLlm:
     """Answers with the lines of a script, in order. Without lines, it repeats the last message.
 
-    The agent's messages in the prompt are counted, a greeting in the system prompt, too.
+    The agent's messages in the prompt are counted, a greeting in the system prompt, too. Asked to go on with
+    a reply that was lost, it says the rest of the line that it has begun.
 
     If there are tools, the text after an ``@`` is a call: ``Let me see. @weather {"city": "Rome"}``.
 
@@ -167,6 +169,10 @@ class ScriptedLlm:
 
     def _line(self, messages: Sequence[Message]) -> str:
         self.prompts.append(list(messages))
+        if messages and messages[-1]["content"] == LOST_CUE:
+            said = next(one["content"] for one in reversed(messages) if one["role"] == "assistant")
+            begun = [line for line in self.lines if line.startswith(said.rstrip("—").strip())]
+            return unheard(begun[0], said) if begun else ""
         answers = sum(message["role"] == "assistant" or _greets(message) for message in messages)
         return self.lines[answers % len(self.lines)] if self.lines else f"You said: {messages[-1]['content']}"
 

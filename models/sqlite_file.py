@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
+
+from rejoinder.models.file_thread import FileThread
 
 Result = TypeVar("Result")
 
@@ -21,13 +21,19 @@ class SqliteFile:
 
     In SQLite's write-ahead mode, readers do not wait for the writer (sqlite.org/wal.html). What is deleted is
     overwritten. schema: statements that make the tables. check: called with the writer before these. name: of
-    the threads. Raises OSError and sqlite3.Error if the file cannot be opened.
+    the threads. seconds: longest wait for the file, which may hang, as a disk does; None for no limit. Raises
+    OSError and sqlite3.Error if the file cannot be opened.
 
     reader, writer: the connections, for ``read`` and ``write`` only.
     """
 
     def __init__(
-        self, path: Path, schema: str, name: str, check: Callable[[sqlite3.Connection], None] | None = None
+        self,
+        path: Path,
+        schema: str,
+        name: str,
+        check: Callable[[sqlite3.Connection], None] | None = None,
+        seconds: float | None = None,
     ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # SQLite gives its other files this mode
@@ -37,16 +43,22 @@ class SqliteFile:
         self.writer.executescript(schema)
         self.writer.execute("PRAGMA journal_mode = WAL")
         self.reader = _open(path)
-        self._reading = ThreadPoolExecutor(1, f"{name}-read")
-        self._writing = ThreadPoolExecutor(1, f"{name}-write")
+        self._reading = FileThread(f"{name}-read", seconds)
+        self._writing = FileThread(f"{name}-write", seconds)
 
     async def read(self, work: Callable[[], Result]) -> Result:
-        """Return what ``work`` does with the reader; its errors pass. Cancelling stops the wait only."""
-        return await asyncio.get_running_loop().run_in_executor(self._reading, work)
+        """Return what ``work`` does with the reader; its errors pass, and TimeoutError where the file hangs.
+
+        Cancelling stops the wait: what has begun goes on.
+        """
+        return await self._reading.run(work)
 
     async def write(self, work: Callable[[], Result]) -> Result:
-        """Return what ``work`` does with the writer; its errors pass. Cancelling stops the wait only."""
-        return await asyncio.get_running_loop().run_in_executor(self._writing, work)
+        """Return what ``work`` does with the writer; its errors pass, and TimeoutError where the file hangs.
+
+        Cancelling stops the wait: what has begun goes on.
+        """
+        return await self._writing.run(work)
 
     def in_transaction(self, work: Callable[[], None]) -> None:
         """Do something with the writer as a whole, or not at all; its errors pass."""
@@ -60,10 +72,12 @@ class SqliteFile:
 
     async def aclose(self) -> None:
         """Close the file, after what was begun. Cancelling stops the wait only."""
-        await self.read(self.reader.close)
-        await self.write(self.writer.close)
-        self._reading.shutdown()
-        self._writing.shutdown()
+        try:
+            await self.read(self.reader.close)
+            await self.write(self.writer.close)
+        finally:
+            self._reading.close()
+            self._writing.close()
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -136,6 +136,20 @@ class History:
             self._measure(self.entries[place])
         return place >= 0
 
+    def restore(self, entries: Sequence[Entry]) -> None:
+        """Append the entries of a conversation that another process has begun."""
+        for entry in entries:
+            self._put(len(self.entries), entry)
+            if entry.role == "call":
+                self.pending.add(entry.call)
+            elif entry.role == "tool":
+                self.pending.discard(entry.call)
+
+    def is_cut(self, turn: int) -> bool:
+        """Return whether the words of a reply were cut off; also of one that is not in the history."""
+        place = self._place(("reply", turn))
+        return place < 0 or self.entries[place].cut
+
     def add_call(self, call: ToolCall) -> ToolCall:
         """Append a tool call and return it, with a new identifier if its own is taken."""
         id_, taken = call.id, {entry.call for entry in self.entries}

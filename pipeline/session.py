@@ -37,6 +37,7 @@ from rejoinder.pipeline.listening.transcriber import TurnTranscriber
 from rejoinder.pipeline.listening.user_audio import UserAudio
 from rejoinder.pipeline.options import Models, Options, ReplyRequest
 from rejoinder.pipeline.prompt import Entry, Key
+from rejoinder.pipeline.replying.position import ReplyPosition
 from rejoinder.pipeline.replying.replies import Replies
 from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.speculation import Speculation
@@ -160,6 +161,10 @@ class Session:
         self._timer.user_spoke()
         self._replies.drop_guess()
         self.history.insert(entry, after)
+
+    def position(self) -> ReplyPosition | None:
+        """Return how far the newest reply has been heard; None before the first one."""
+        return self._replies.position(self._now())
 
     async def insert_audio(self, pcm: bytes, key: Key, after: Key | None) -> str:
         """Transcribe a recording of the user, insert its words into the history, and return them.

@@ -157,6 +157,7 @@ WAIT = {
     "pipeline/replying/stages.py",
     "pipeline/interfaces.py",
     "agent/wires/call.py",
+    "agent/wires/departure.py",
     "agent/wires/socket.py",
     "agent/wires/transport.py",
     "agent/wires/traces.py",

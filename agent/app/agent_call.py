@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -51,7 +51,10 @@ LATE_RESULT = "(A tool has returned its result meanwhile. Tell the caller what m
 
 
 class AgentCall:
-    """The agent's side of one call. host: runs what outlives the call, and the hooks."""
+    """The agent's side of one call. host: runs what outlives the call, and the hooks.
+
+    recorded: waits until the conversation is in its store, before a tool runs; None where there is none.
+    """
 
     def __init__(self, call: Call, host: AgentHost) -> None:
         self._agents = HandOvers(call)
@@ -69,6 +72,7 @@ class AgentCall:
         self._failures = Failures()
         self._after_failure: asyncio.Task[None] | None = None
         self._report: Callable[[ToolReturned], None] = lambda returned: None
+        self.recorded: Callable[[], Awaitable[None]] | None = None
 
     @property
     def call(self) -> Call:
@@ -253,6 +257,8 @@ class AgentCall:
     async def _run(self, session: Session, call: Call, asked: ToolCall) -> None:
         outcome, text = "cancelled", ""
         try:
+            if self.recorded:
+                await self.recorded()
             result = await self._host.run_tool(call, asked)
             if result.successor:
                 result = await self._hand_to(session, result, result.successor)

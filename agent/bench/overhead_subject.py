@@ -192,7 +192,7 @@ async def _serve(vad: str, wyoming_port: int, metrics: bool, pipe: Pipe) -> None
     allow_sockets()
     sock = listen(settings.host, 0)
     program = Server(settings, lambda model, seconds: None, lambda error: None)
-    server, watch = Uvicorn(web(program), program.end_streams), Watch()
+    server, watch = Uvicorn(web(program), program.end_streams, program.drain), Watch()
 
     def obey() -> None:
         match pipe.recv():

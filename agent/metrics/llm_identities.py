@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rejoinder.agent.config import Settings
-from rejoinder.agent.wires.names import known_as
+from rejoinder.agent.model_names import known_as
 from rejoinder.models.llm.failover.opening import public_names, several
 from rejoinder.models.llm.spec_list import all_listed
 

@@ -83,6 +83,11 @@ COUNTERS = {
         "Calls that are over, and the database calls_db: kept there, dropped (too many waited, or the server "
         "ended), and failed tries to write one.",
     ),
+    "journal_writes": (
+        "outcome",
+        "Writes to the store of conversations: written, or failed. One has all that has changed since the "
+        "last one.",
+    ),
     "recordings": (
         "outcome",
         "Recordings of calls that have ended: complete, failed (the disk was full, for example) or discarded "
@@ -112,10 +117,16 @@ HISTOGRAMS: dict[str, tuple[str, Sequence[float], str]] = {
         RATE_BUCKETS,
         "Speed of the language model after its first token, while the reply waits for it.",
     ),
+    "journal_write_seconds": (
+        "",
+        LATENCY_BUCKETS,
+        "Time of a write to the store of conversations that succeeded.",
+    ),
     "event_loop_lag_seconds": ("", LAG_BUCKETS, "Delay of the event loop, measured four times a second."),
 }
 """Histograms: their label, upper bounds and meaning."""
 GAUGES = {
+    "journal_conversations": ("", "Conversations of this server that are kept in the store."),
     "gpu_memory_used_bytes": ("gpu", "Used memory of a GPU."),
     "gpu_memory_bytes": ("gpu", "Memory of a GPU."),
     "gpu_utilization_ratio": ("gpu", "Share of time in which a GPU was busy, from 0 to 1."),
@@ -131,6 +142,7 @@ FROM_THE_START: dict[str, list[tuple[str, ...]]] = {
     "llm_rescues": [("hedge",), ("failover",)],
     "cached_answers": [("exact",), ("similar",), ("miss",), ("failed",)],
     "kept_calls": [("kept",), ("dropped",), ("failed",)],
+    "journal_writes": [("written",), ("failed",)],
     "recordings": [("complete",), ("failed",), ("discarded",)],
     "audio_seconds": [("received",), ("user_speech",), ("agent_speech",)],
     "errors": [

@@ -17,7 +17,7 @@ from typing_extensions import Buffer
 
 from rejoinder.agent.recording.disk import PRIVATE_FILE, write_whole
 from rejoinder.agent.recording.timeline import PlayedAudio, RecordedBlock
-from rejoinder.agent.recording_settings import Form
+from rejoinder.agent.settings.recording import Form
 from rejoinder.pipeline import RATE
 from rejoinder.pipeline.audio.chunk import to_float
 from rejoinder.pipeline.audio.resample import ToSession

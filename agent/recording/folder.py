@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from rejoinder.agent.recording.audio_file import SUFFIXES, flac_length
 from rejoinder.agent.recording.disk import PRIVATE_FILE
-from rejoinder.agent.recording_settings import Form
+from rejoinder.agent.settings.recording import Form
 from rejoinder.pipeline import PipelineError
 
 log = logging.getLogger(__name__)

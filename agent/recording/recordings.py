@@ -13,7 +13,7 @@ from rejoinder.agent.recording.folder import CallRecording, Folder
 from rejoinder.agent.recording.recorder import AudioRecorder, RecordedCall
 from rejoinder.agent.recording.running import RunningRecording
 from rejoinder.agent.recording.writer import RecordingWriter
-from rejoinder.agent.recording_settings import ALWAYS, RecordingSettings
+from rejoinder.agent.settings.recording import ALWAYS, RecordingSettings
 from rejoinder.models.hints import NotInstalled, install
 
 log = logging.getLogger(__name__)

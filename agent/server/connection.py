@@ -23,6 +23,7 @@ from rejoinder.agent.logs import one_line
 from rejoinder.agent.server.frames import Portions
 from rejoinder.agent.server.request_head import BAD_REQUEST, BadHead, answer
 from rejoinder.agent.wires.call_log import log_refused
+from rejoinder.agent.wires.failures import SHUTTING_DOWN
 from rejoinder.agent.wires.long_messages import MAX_BINARY, MAX_WHOLE, Long
 from rejoinder.agent.wires.transport import ALIVE, FRAMES, Frame
 
@@ -263,11 +264,10 @@ class SocketConnection(WebSocketsSansIOProtocol):
             super().shutdown()
             self._give_up_in(GOODBYE_SECONDS)
             return
-        reason = "the server is shutting down"
         self.queue.put_nowait(
-            {"type": "websocket.disconnect", "code": CloseCode.SERVICE_RESTART, "reason": reason}
+            {"type": "websocket.disconnect", "code": CloseCode.SERVICE_RESTART, "reason": SHUTTING_DOWN}
         )
-        self.conn.send_close(CloseCode.SERVICE_RESTART, reason)
+        self.conn.send_close(CloseCode.SERVICE_RESTART, SHUTTING_DOWN)
         self._say_goodbye(GOODBYE_SECONDS)
 
     def _say_goodbye(self, seconds: float) -> None:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from websockets.frames import CloseCode
+
+from rejoinder.agent.server.journal.journal import Found, Journal
+from rejoinder.agent.server.journal.recorder import ConversationRecorder
+from rejoinder.agent.server.journal.store import WriteRefusal
 from rejoinder.agent.server.keys import Keys, hashed
 from rejoinder.agent.server.limits import Limits
 from rejoinder.agent.wires.call import Call
+from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.agent.wires.realtime.resumable_socket import Ended, ResumableSocket, SocketLease
 
 
@@ -17,22 +24,29 @@ class ActiveCall:
     """A running call, its connection, and the keys with which it may be resumed.
 
     shown: the hash of the key or secret that began it. owner: the hash of the key that it counts for.
+    recorder: writes it to a store, None for none.
     """
 
     call: Call
     socket: ResumableSocket
     shown: str
     owner: str
+    recorder: ConversationRecorder | None
 
 
 class Conversations:
     """The running calls, by the ids of their conversations, and their tasks.
 
     lines: all calls of the server. It includes these calls, even while their clients are gone. limits: counts
-    each call for its key until the call ends.
+    each call for its key until the call ends. journal: keeps the conversations for other processes, None for
+    none.
     """
 
-    def __init__(self, lines: set[Call], keys: Keys, limits: Limits) -> None:
+    def __init__(self, lines: set[Call], keys: Keys, limits: Limits, journal: Journal | None = None) -> None:
+        self._journal = journal
+        if journal:
+            journal.taken = self._end_taken
+        self._closing = False
         self._lines = lines
         self._keys = keys
         self._limits = limits
@@ -51,12 +65,58 @@ class Conversations:
         same = secrets.compare_digest(begun.shown, hashed(key))
         return begun.socket if same or (begun.owner and begun.owner == self._keys.owner(key)) else None
 
-    async def begin(self, call: Call, socket: ResumableSocket, lease: SocketLease, key: str) -> Ended:
+    async def find_elsewhere(self, conversation: str, key: str) -> Found | None:
+        """Return a conversation of another process that this key may resume, None where there is none.
+
+        Cancelling stops the wait.
+        """
+        if self._journal is None or not conversation:
+            return None
+        return await self._journal.find(conversation, key, self._keys)
+
+    async def claim(self, found: Found) -> Found | None:
+        """Take over a conversation of another process; return it as it is then.
+
+        None where another process was faster. Cancelling stops the wait.
+        """
+        assert self._journal is not None
+        return await self._journal.claim(found)
+
+    def drop(self, found: Found) -> None:
+        """End a conversation that was claimed and cannot go on."""
+        assert self._journal is not None
+        self._journal.drop(found)
+
+    def record(
+        self, wire: Realtime, key: str, query: Mapping[str, str], found: Found | None
+    ) -> ConversationRecorder | None:
+        """Return the recorder of a call that begins, None without a journal.
+
+        key: that the client presents. query: of the request that began the conversation. found: what
+        ``claim`` returned, None for a new one.
+        """
+        if self._journal is None:
+            return None
+        if found:
+            return self._journal.record(wire, found.about, found.generation)
+        about = {"shown": hashed(key), "owner": self._keys.owner(key), "query": dict(query)}
+        return self._journal.record(wire, about)
+
+    async def begin(
+        self,
+        call: Call,
+        socket: ResumableSocket,
+        lease: SocketLease,
+        key: str,
+        owner: str,
+        recorder: ConversationRecorder | None = None,
+    ) -> Ended:
         """Begin a call; return when it releases its first socket, which ``lease`` is.
 
-        Cancelling stops waiting and does not end the call.
+        key: that the client presents. owner: the hash of the API key that the call counts for, "" for none.
+        recorder: as in ``ActiveCall``. Cancelling stops waiting and does not end the call.
         """
-        begun = ActiveCall(call, socket, hashed(key), self._keys.owner(key))
+        begun = ActiveCall(call, socket, hashed(key), owner, recorder)
         self._begun[socket.conversation] = begun
         self._lines.add(call)
         task = asyncio.create_task(self._run(begun), name="call")
@@ -87,12 +147,17 @@ class Conversations:
 
     def end_waiting(self) -> None:
         """End the calls whose clients are gone, so that their watchers' streams end on shutdown."""
+        self._closing = True
         for task, begun in self._tasks.items():
             if begun.socket.waits:
                 task.cancel()
 
     async def aclose(self) -> None:
-        """End all calls, and wait until everything they started is gone. Cancelling stops waiting."""
+        """End all calls, and wait until everything they started is gone. Cancelling stops waiting.
+
+        They stay in the journal: their clients may go on elsewhere.
+        """
+        self._closing = True
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -103,8 +168,18 @@ class Conversations:
         try:
             code, reason = await begun.call.run()
         finally:
+            if self._journal and begun.recorder:
+                self._journal.end(begun.recorder, keep=self._closing)
             self._forget(begun)
             begun.socket.end(code, reason)
+
+    def _end_taken(self, recorder: ConversationRecorder) -> None:
+        """End a call whose conversation goes on at another server."""
+        for task, begun in self._tasks.items():
+            if begun.recorder is recorder:
+                begun.call.feed.reason = WriteRefusal.TAKEN.value
+                begun.socket.end(CloseCode.NORMAL_CLOSURE, WriteRefusal.TAKEN.value)
+                task.cancel()
 
     def _forget(self, begun: ActiveCall) -> None:
         self._begun.pop(begun.socket.conversation, None)

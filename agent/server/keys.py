@@ -13,6 +13,10 @@ from rejoinder.pipeline import ProtocolError
 
 PROTOCOL = "openai-insecure-api-key."
 """Prefix of a key among a WebSocket's sub-protocols. Browsers cannot send headers with a WebSocket."""
+SECRET_PREFIX = "ek_"
+"""Begins all client secrets."""
+SECRET_CHARACTERS = 43
+"""Characters of a client secret behind its prefix: 256 random bits."""
 MAX_SECRETS = 10_000
 """Most secrets at a time. The oldest are dropped."""
 MAX_SESSION = 2**15
@@ -95,6 +99,18 @@ class Keys:
             return dict(json.loads(secret.session))
         return {} if self.is_key(key) else None
 
+    def may_resume(self, key: str) -> bool:
+        """Return whether a conversation of another process may be this client's.
+
+        Its key is valid here, or it may be a client secret that has expired or that another process has made.
+        """
+        is_secret = key.startswith(SECRET_PREFIX) and len(key) == len(SECRET_PREFIX) + SECRET_CHARACTERS
+        return is_secret or self.session(key) is not None
+
+    def serves(self, owner: str) -> bool:
+        """Return whether calls of an API key may go on here. owner: the hash of the key, "" for none."""
+        return owner in self._hashes or not self._hashes
+
     def wrong(self, key: str) -> str:
         """Return the error message for a key that is not valid. key: "" where the client presented none."""
         if not key:
@@ -121,7 +137,7 @@ class Keys:
         if len(data) > MAX_SESSION:
             reason = f"session: {len(data)} bytes, and {MAX_SESSION} are the most that a client secret keeps"
             raise ProtocolError(f"{reason}: send the rest with session.update", "invalid_value", "session")
-        value = f"ek_{secrets.token_urlsafe(32)}"
+        value = f"{SECRET_PREFIX}{secrets.token_urlsafe(32)}"
         now = self._now()
         since = now - EXPIRED_SECONDS if len(self._secrets) < MAX_SECRETS else now
         self._secrets = {known: one for known, one in self._secrets.items() if one.expires > since}

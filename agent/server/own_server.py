@@ -30,9 +30,11 @@ ISOLATED = {
     "REJOINDER_WYOMING_PORT": "0",
     "REJOINDER_GREETING": "",
     "REJOINDER_LOG_FORMAT": "pretty",
+    "REJOINDER_DRAIN_S": "0",
 }
 """Settings of the child process. It serves only this machine, so it needs no keys. Another server may already
-use the other ports. In demo and benches the caller speaks first, so there is no greeting."""
+use the other ports. In demo and benches the caller speaks first, so there is no greeting. At
+its end no call is worth waiting for."""
 
 
 AGENT = "agent"

@@ -16,7 +16,7 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 
@@ -30,6 +30,7 @@ from rejoinder.agent.app.reloading import follow
 from rejoinder.agent.config import ConfigError, Settings, open_traces
 from rejoinder.agent.metrics.requests import RequestCounter
 from rejoinder.agent.metrics.telemetry import Telemetry
+from rejoinder.agent.model_names import names
 from rejoinder.agent.opening import open_cache, open_guard, warn_of_clock
 from rejoinder.agent.server.absence import Absence
 from rejoinder.agent.server.access import (
@@ -49,13 +50,14 @@ from rejoinder.agent.server.health import LOADING, READY, keep_looking, load
 from rejoinder.agent.server.http.captions import Captions
 from rejoinder.agent.server.http.client_secrets import mint
 from rejoinder.agent.server.http.completions import Completions
+from rejoinder.agent.server.journal.opening import open_journal
 from rejoinder.agent.server.keys import Keys, hashes_of
-from rejoinder.agent.server.limits import Allowance, Limits, own_allowances
+from rejoinder.agent.server.limits import BUSY_SECONDS, Allowance, Limits, own_allowances
+from rejoinder.agent.server.operating.draining import Drain
 from rejoinder.agent.server.recording import open_recordings
 from rejoinder.agent.server.switchboard import Switchboard
 from rejoinder.agent.wires.audiosocket.server import listening
 from rejoinder.agent.wires.failures import ENDED
-from rejoinder.agent.wires.names import names
 from rejoinder.agent.wires.realtime.events import failure
 from rejoinder.agent.wires.wyoming.server import wyoming
 from rejoinder.models.llm.routing.budget import DaySpending
@@ -92,6 +94,7 @@ class Server:
         self._given = models
         self._followed = followed
         after, words = settings.give_up_after, settings.give_up_words
+        self._drain = Drain(settings.drain_s, settings.drain_goodbye)
         self._hosting = Hosting(agent or Agent(), GiveUp(after, words) if after else None)
         self.completions = Completions(
             lambda: self.models,
@@ -99,6 +102,7 @@ class Server:
             settings.max_completions,
             names(settings.specs()),
             lambda: (self._hosting.current, self._switchboard.options()),
+            lambda: self._drain.reason,
         )
         self.watching = Captions(
             lambda: [call.feed for call in self.calls],
@@ -121,6 +125,7 @@ class Server:
         if self._answers:
             warn_of_clock(self._hosting.current.agent.instructions or settings.instructions)
         self._guard = open_guard(settings)
+        self._journal = open_journal(settings, meters)
         self._switchboard = Switchboard(
             settings,
             self._keys,
@@ -129,9 +134,11 @@ class Server:
             self._traces,
             self.telemetry,
             self.book,
+            self._drain,
             self._recordings,
             self._answers,
             self._guard,
+            self._journal,
         )
         self.calls, self.conversations = self._switchboard.calls, self._switchboard.conversations
 
@@ -160,7 +167,7 @@ class Server:
             WebSocketRoute("/v1/realtime", self._switchboard.realtime),
             Route("/v1/realtime/client_secrets", self._secret, methods=["POST"]),
             WebSocketRoute("/v1/phone", self._switchboard.phone),
-            *(Route(path, wants_socket, methods=["GET", "POST"]) for path in SOCKETS),
+            *(Route(path, self._plain, methods=["GET", "POST"]) for path in SOCKETS),
             WebSocketRoute("/v1/pcm", self._switchboard.pcm),
             *self.completions.routes(),
             *self.watching.routes(),
@@ -174,6 +181,12 @@ class Server:
         metrics = self.telemetry.metrics
         counting = [Middleware(RequestCounter, meters=metrics.meters)] if metrics else []
         return Starlette(False, routes, counting, handlers, lifespan=lambda app: self.running())
+
+    async def drain(self) -> None:
+        """Take no more calls, and wait for those in progress. Cancelling ends the wait."""
+        absent = self.conversations.end_waiting
+        admission = self._switchboard.admission
+        await self._drain.run(self.calls, lambda: self.completions.busy or admission.busy, absent)
 
     def end_streams(self) -> None:
         """End all HTTP streams, because the server ends. Calls with a socket end by themselves."""
@@ -195,6 +208,8 @@ class Server:
                     stack.push_async_callback(self._guard.aclose)
                 if self._answers:
                     await stack.enter_async_context(self._answers.running())
+                if self._journal:
+                    await stack.enter_async_context(self._journal.running())
                 if self._recordings:
                     await stack.enter_async_context(self._recordings.running())
                 await stack.enter_async_context(self._hosting.running())
@@ -274,7 +289,8 @@ class Server:
         return JSONResponse({**known, "load": load(self.models.load_shedder)} if self.models else known)
 
     async def _ready(self, request: Request) -> Response:
-        missing = (ENDED if self._switchboard.failed_model() else "") or self._absence.reason
+        failed = ENDED if self._switchboard.failed_model() else ""
+        missing = self._drain.reason or failed or self._absence.reason
         away = self._switchboard.away()
         if self.settings.refuse_without_llm:
             missing = missing or away
@@ -289,6 +305,14 @@ class Server:
         text, kind = self.telemetry.metrics.exposed(request.headers.get("accept", ""))
         return Response(text, media_type=kind)
 
+    async def _plain(self, request: Request) -> Response:
+        """Answer a plain request to the path of a WebSocket. A page asks why its socket was refused."""
+        if denial := self._switchboard.admission.stranger(request):
+            return PlainTextResponse(f"{denial.reason}\n", denial.status)
+        if self.settings.behind_balancer and (reason := self._switchboard.admission.refusal()):
+            return PlainTextResponse(f"{reason}\n", 503, {"Retry-After": str(BUSY_SECONDS)})
+        return await wants_socket(request)
+
     async def _secret(self, request: Request) -> Response:
         if denied := self._denied(request):
             return denied
@@ -298,7 +322,7 @@ class Server:
 
     def _denied(self, request: HTTPConnection) -> Response | None:
         """Return the answer to a request that is not allowed, or that is one too many."""
-        if denial := denied(request, self._keys, self._switchboard.welcome):
+        if denial := denied(request, self._keys, self._switchboard.admission.welcome):
             return error_response(denial.status, denial.reason)
         if request.scope.get("method") == "POST":
             denial = self._limits.ask(self._keys.owner(shown(request.scope)), time.monotonic())

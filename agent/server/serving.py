@@ -14,6 +14,7 @@ from rejoinder.agent.logs import of_libraries
 from rejoinder.agent.server.connection import SocketConnection
 from rejoinder.agent.server.descriptors import Listener, allow_sockets
 from rejoinder.agent.server.http.headers import HEADERS
+from rejoinder.agent.server.operating.proxies import on_both_stacks
 from rejoinder.agent.server.requests import HttpConnection
 from rejoinder.agent.server.server import Server
 from rejoinder.agent.server.uvicorn_server import Uvicorn
@@ -65,7 +66,7 @@ def serve(
     agent: Agent | None = None,
     followed: str = "",
 ) -> Exception | None:
-    """Serve until SIGINT or SIGTERM, which end the calls with a close code.
+    """Serve until SIGINT, which ends the calls with a close code, or SIGTERM, which lets them end before.
 
     report, away, agent, followed: as in ``Server``. Returns the error that ended the server, None after an
     orderly end.
@@ -82,7 +83,7 @@ def serve(
         return error
     allow_sockets()
     sys.setswitchinterval(SWITCH_SECONDS)
-    server = Uvicorn(web(program), program.end_streams)
+    server = Uvicorn(web(program), program.end_streams, program.drain)
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn raises the signal again after its orderly end; that would become the exit status.
         signal.signal(number, signal.SIG_IGN)
@@ -96,6 +97,7 @@ def web(program: Server) -> uvicorn.Config:
         program.app(),
         http=HttpConnection,
         ws=SocketConnection,
+        loop="asyncio",  # uvloop, which Ray installs, does not report a shortage of descriptors
         ws_max_size=MAX_SOCKET_MESSAGE,
         ws_ping_interval=20.0,
         # A pong is read after the audio before it. A late one means backpressure, not a dead client.
@@ -103,6 +105,7 @@ def web(program: Server) -> uvicorn.Config:
         log_config=None,  # no handlers of its own
         log_level=of_libraries(program.settings.log_level, program.settings.log_words),
         access_log=False,
+        forwarded_allow_ips=on_both_stacks(program.settings.trusted_proxies),
         headers=HEADERS,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from http import HTTPStatus
 from io import RawIOBase
 from typing import Any
 
 from starlette.websockets import WebSocket
-from websockets.frames import CloseCode
 
 from rejoinder.agent.app.agent_call import AgentCall
 from rejoinder.agent.app.call import CallInfo, RefusedCall
@@ -21,25 +17,30 @@ from rejoinder.agent.app.hosting import Hosting
 from rejoinder.agent.app.rehearsal import learn
 from rejoinder.agent.config import Settings
 from rejoinder.agent.metrics.telemetry import Telemetry
+from rejoinder.agent.model_names import known_as
 from rejoinder.agent.recording.recordings import Recordings
-from rejoinder.agent.server.access import decline, may_call, shown
+from rejoinder.agent.server.access import shown
 from rejoinder.agent.server.calls.book import CallBook
 from rejoinder.agent.server.conversations import Conversations
 from rejoinder.agent.server.denial import Denial
 from rejoinder.agent.server.http.call_infos import http_info, phone_info
+from rejoinder.agent.server.journal.journal import Found, Journal
 from rejoinder.agent.server.keys import Keys
-from rejoinder.agent.server.limits import BUSY_SECONDS, Limits
+from rejoinder.agent.server.limits import Limits
+from rejoinder.agent.server.operating.admission import TRY_AGAIN, Admission, accept
+from rejoinder.agent.server.operating.draining import Drain
+from rejoinder.agent.server.operating.lines import Lines
 from rejoinder.agent.server.recording import recorder_of
 from rejoinder.agent.wires.audiosocket.server import Line
 from rejoinder.agent.wires.call import Call
 from rejoinder.agent.wires.call_log import LoggedCaller, caller, host, log_refused
 from rejoinder.agent.wires.failures import ENDED
-from rejoinder.agent.wires.names import known_as
 from rejoinder.agent.wires.observer import CallObserver
 from rejoinder.agent.wires.pcm.messages import flag_of
 from rejoinder.agent.wires.pcm.protocol import Pcm
 from rejoinder.agent.wires.phone.line import is_signed, pick_up
 from rejoinder.agent.wires.phone.protocol import Phone
+from rejoinder.agent.wires.realtime.events import new_conversation
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.agent.wires.realtime.resumable_socket import JUST_ENDED, ResumableSocket, SocketLease
 from rejoinder.agent.wires.realtime.resuming import ResumeRequest
@@ -47,22 +48,31 @@ from rejoinder.agent.wires.transport import Transport, WebSocketTransport, hang_
 from rejoinder.agent.wires.wire import Wire
 from rejoinder.models.caching.cache import SemanticCache
 from rejoinder.models.llm.failover.failover import Failover
-from rejoinder.pipeline import Guard, Models, MonitoredLlm, Options, Overloaded, ProtocolError, ToolLlm, Tools
+from rejoinder.pipeline import (
+    Guard,
+    Models,
+    MonitoredLlm,
+    Options,
+    Overloaded,
+    PipelineError,
+    ProtocolError,
+    ToolLlm,
+    Tools,
+)
 from rejoinder.pipeline.engines import call_id
 
 log = logging.getLogger(__name__)
-
-TRY_AGAIN = "the models are still loading: try again in a few seconds"
-"""The error message while the models still load."""
 
 
 class Switchboard:
     """The calls of a server. hosting: of the agent. traces: the open traces file, None for none.
 
     telemetry: what measures and traces the calls. book: what keeps what is said in them. recordings: of their
-    sound, None for none. answers: that may be used again, None for none. guard: of the settings, which an
-    agent's own replaces; None for none.
-    models: None while they load. calls: those in progress. conversations: of clients that may resume theirs.
+    sound, None for none. drain: of the server. answers: that may be used again, None for none. guard: of the
+    settings, which an agent's own replaces; None for none. journal: keeps conversations for other processes,
+    None for none.
+    models: None while they load. admission: accepts calls. calls: those in progress. conversations: those of
+    clients that may resume theirs.
     """
 
     def __init__(
@@ -74,13 +84,18 @@ class Switchboard:
         traces: RawIOBase | None,
         telemetry: Telemetry,
         book: CallBook,
+        drain: Drain,
         recordings: Recordings | None = None,
         answers: SemanticCache | None = None,
         guard: Guard | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.models: Models | None = None
         self.calls: set[Call] = set()
-        self.conversations = Conversations(self.calls, keys, limits)
+        self.conversations = Conversations(self.calls, keys, limits, journal)
+        self._lines = Lines(settings.max_sessions, self.calls, self.conversations.make_way)
+        self._drain = drain
+        self.admission = Admission(settings, keys, limits, self._lines, self.closed)
         self._settings = settings
         self._keys = keys
         self._limits = limits
@@ -92,7 +107,6 @@ class Switchboard:
         self._answers = answers
         self._guard = guard
         self._budgets = settings.budget.budgets()
-        self._answering = 0
 
     def options(self, key: str = "") -> Options:
         """Return the options of a session with the agent that takes new calls. key: that the client shows."""
@@ -103,10 +117,21 @@ class Switchboard:
         budget = self._budgets.of(owner) if self._budgets else None
         return replace(options, key=owner, cache=cache, budget=budget)
 
-    def wire(self, options: Options, model: str = "default", trace: bool = False) -> Realtime:
-        """Return the wire of a Realtime client's call. model: the name that the client asked for."""
+    def wire(
+        self,
+        options: Options,
+        model: str = "default",
+        trace: bool = False,
+        conversation: str = "",
+        session: str = "",
+    ) -> Realtime:
+        """Return the wire of a Realtime client's call.
+
+        model: the name that the client asked for. conversation, session: their ids, "" for new ones.
+        """
         can_call = self.models is not None and isinstance(self.models.llm, ToolLlm)
-        return Realtime(options, model, trace, can_call, known_as(self._settings.tts))
+        voice = known_as(self._settings.tts)
+        return Realtime(options, model, trace, can_call, voice, conversation, session)
 
     async def realtime(self, websocket: WebSocket) -> None:
         """Run one call of a client of the Realtime protocol; cancelling leaves it to ``conversations``."""
@@ -114,45 +139,100 @@ class Switchboard:
         back = ResumeRequest.of(websocket.query_params)
         known = self.conversations.find(back.conversation, key)
         if known is None:
-            session = self._keys.session(key)
-            async with self._accepted(websocket, "realtime", session is not None) as transport:
-                if transport:
-                    await self._realtime(websocket, transport, session, back.conversation)
+            await self._realtime(websocket, back)
             return
-        if denial := self._stranger(websocket):
+        if denial := self.admission.stranger(websocket):
             await denial.send(websocket)
             return
-        transport = await _accept(websocket, "realtime")
+        transport = WebSocketTransport(websocket)
+        await accept(websocket, "realtime", known.conversation)
         transport.traffic = self._telemetry.traffic("realtime")
         lease = SocketLease(transport)
-        known.take(lease, back)
-        ended = await lease.ended
-        if ended == JUST_ENDED:
-            log_refused(transport.where, transport.client, ended[1])
-        await hang_up(transport, *ended)
+        await _resume(known, lease, back)
 
-    async def _realtime(
+    async def _realtime(self, websocket: WebSocket, back: ResumeRequest) -> None:
+        """Run a call that is new here; its conversation may be one of another process."""
+        key = shown(websocket.scope)
+        found = None
+        if not self.admission.stranger(websocket):  # before the store is read
+            found = await self.conversations.find_elsewhere(back.conversation, key)
+        session, owner = self._keys.session(key), found.owner if found else self._keys.owner(key)
+        id_, known = back.conversation if found else new_conversation(), session is not None or bool(found)
+        async with self.admission.accepted(websocket, "realtime", known, id_, owner) as transport:
+            if transport and (begun := self.conversations.find(back.conversation, key)):
+                await _resume(begun, SocketLease(transport), back)  # it came twice, and the other was faster
+            elif transport:
+                await self._converse(websocket, transport, session, owner, id_, found, back)
+
+    async def _converse(
         self,
         websocket: WebSocket,
         transport: WebSocketTransport,
         session: dict[str, Any] | None,
-        conversation: str,
+        owner: str,
+        id_: str,
+        found: Found | None,
+        back: ResumeRequest,
     ) -> None:
-        key, query = shown(websocket.scope), websocket.query_params
-        options = replace(self.options(key), holds_audio=flag_of(query, "hold"))
-        wire = self.wire(options, query.get("model", "default"), flag_of(query, "trace"))
-        wire.wanted = conversation
-        info = http_info(websocket, wire)
-        agent = await self._answer(info, wire, options)
-        if session:
-            wire.prepare(session)
+        """Run a conversation, until it releases its first socket.
+
+        session: the session object of the client's key, empty for none, None where the key is not valid.
+        owner: the hash of the API key that it counts for. id_: of the conversation.
+        """
+        key, query = shown(websocket.scope), found.query if found else dict(websocket.query_params)
+        options = replace(self.options(key), holds_audio=flag_of(query, "hold"), key=owner)
+        options = replace(options, greeting="") if found else options
+        model, trace = query.get("model", "default"), flag_of(query, "trace")
+        wire = self.wire(options, model, trace, id_, found.session if found else "")
+        info = http_info(websocket, wire, query)
+        agent = await self._answer(transport, info, wire, options)
+        if found and (begun := self.conversations.find(back.conversation, key)):
+            if agent:  # the client came twice, and its other socket was faster
+                agent.end(JUST_ENDED[1], 0.0)
+            self.admission.begun(transport)
+            await _resume(begun, SocketLease(transport), back)
+            return
+        if found:  # not before: a server that cannot take the call leaves it to the one that has it
+            try:
+                found = await self._take_over(wire, found, back)
+            except PipelineError as error:
+                if agent:
+                    agent.end(str(error), 0.0)
+                raise
+        else:
+            wire.wanted = back.conversation
+            if session:
+                wire.prepare(session)
+        kept = self.conversations.record(wire, key, info.query, found)
         lease = SocketLease(transport)
-        socket = ResumableSocket(lease, wire, self._settings.resume_s)
-        who = caller(transport.client, self._keys.owner(key))
+        socket = ResumableSocket(lease, wire, self._settings.resume_s, kept)
+        who = caller(transport.client, owner)
         models, observers = self._models_of(agent), self._observers(transport, info)
+        if kept:
+            observers.append(kept)
+        if agent and kept:
+            agent.recorded = kept.written
         recorder = recorder_of(self._recordings, info)
         call = Call(socket, models, wire.options(), wire, self._traces, who, agent, observers, recorder)
-        await hang_up(transport, *await self.conversations.begin(call, socket, lease, key))
+        self.admission.begun(transport)
+        await hang_up(transport, *await self.conversations.begin(call, socket, lease, key, owner, kept))
+
+    async def _take_over(self, wire: Realtime, found: Found, back: ResumeRequest) -> Found:
+        """Let a wire go on with a conversation of another process; return it as it is now.
+
+        Raises Overloaded where another process was faster, and ProtocolError where it cannot go on here: then
+        it ends, and the client gets a new one at its next attempt.
+        """
+        claimed = await self.conversations.claim(found)
+        if claimed is None:
+            raise Overloaded(JUST_ENDED[1])
+        try:
+            wire.restore(claimed.state, claimed.reply, back.item, back.played_ms)
+        except (ProtocolError, LookupError, TypeError, ValueError) as error:
+            log.warning("a conversation cannot go on: %s", error)
+            self.conversations.drop(claimed)
+            raise ProtocolError("the conversation cannot go on here: connect again for a new one") from None
+        return claimed
 
     async def phone(self, websocket: WebSocket) -> None:
         """Run one call of any telephone carrier. Cancelling ends the call."""
@@ -163,10 +243,13 @@ class Switchboard:
             return
         key = shown(websocket.scope)
         known = bool(token) or self._keys.session(key) is not None
-        async with self._accepted(websocket, "media", known) as transport:
+        async with self.admission.accepted(websocket, "media", known) as transport:
             if not transport:
                 return
+            self._lines.release(transport)  # it is no call before its start message
             if carrier := await pick_up(transport):
+                if reason := self.closed():
+                    raise Overloaded(reason)
                 phone = Phone(carrier, self.options(key))
                 who = caller(transport.client, self._keys.owner(key), phone.number)
                 info = phone_info(phone, http_info(websocket, phone))
@@ -180,7 +263,7 @@ class Switchboard:
         """Run one call of a device or a script that sends raw PCM. Cancelling ends the call."""
         key = shown(websocket.scope)
         session = self._keys.session(key)
-        async with self._accepted(websocket, "pcm", session is not None) as transport:
+        async with self.admission.accepted(websocket, "pcm", session is not None) as transport:
             if not transport:
                 return
             options = self.options(key)
@@ -198,78 +281,31 @@ class Switchboard:
         Raises ProtocolError or Overloaded if it does not begin.
         """
         phone = Phone(await line.start(), self.options())
-        if reason := self._not_now():
+        if reason := self.closed():
             raise Overloaded(reason)
         who = caller(line.client, "", phone.number)
-        await self._hold(line, phone, phone.options, who, phone_info(phone, CallInfo(phone.id, phone.name)))
-
-    def welcome(self, origin: str | None, host: str) -> bool:
-        """Return whether pages of an origin may call this host."""
-        allowed = self._settings.allowed_origins.split()
-        return may_call(origin, host, allowed, self._settings.local)
-
-    @asynccontextmanager
-    async def _accepted(
-        self, websocket: WebSocket, subprotocol: str, known: bool
-    ) -> AsyncIterator[WebSocketTransport | None]:
-        """Accept a WebSocket or refuse it, and yield its connection if the call may begin.
-
-        The call counts for the length of the block. A ProtocolError or Overloaded that the block raises is
-        the reason why it does not begin.
-
-        Pages in a browser cannot read the status of a refusal: where the server takes no calls now, theirs is
-        accepted, and then closed with the reason. While the models load, so is every call.
-
-        subprotocol: chosen if the client offers it. known: whether the client's key is valid, if one is
-        needed. Cancelling leaves the socket to the server, which drops it.
-        """
-        owner, denial = self._keys.owner(shown(websocket.scope)), self._stranger(websocket)
-        if not denial and not known:
-            denial = Denial(HTTPStatus.UNAUTHORIZED, self._keys.wrong(shown(websocket.scope)))
-        reason = "" if denial else self._not_now()
-        if reason and self.models is not None and "origin" not in websocket.headers:
-            denial = Denial(HTTPStatus.SERVICE_UNAVAILABLE, reason, BUSY_SECONDS)
-        if denial := denial or self._limits.begin(owner, time.monotonic()):
-            await denial.send(websocket)
-            yield None
-            return
+        info = phone_info(phone, CallInfo(phone.id, phone.name))
         try:
-            transport = await _accept(websocket, subprotocol)
-            if reason:
-                await decline(transport, CloseCode.TRY_AGAIN_LATER, reason)
-            try:
-                yield None if reason else transport
-            except ProtocolError as error:
-                await decline(transport, CloseCode.POLICY_VIOLATION, str(error))
-            except Overloaded as error:
-                await decline(transport, CloseCode.TRY_AGAIN_LATER, str(error))
+            await self._hold(line, phone, phone.options, who, info)
         finally:
-            self._limits.end(owner)
+            self._lines.release(line)
 
-    def _stranger(self, websocket: WebSocket) -> Denial | None:
-        """Return the denial of a call from a page of another origin."""
-        origin, host = websocket.headers.get("origin"), websocket.headers.get("host", "")
-        if self.welcome(origin, host):
-            return None
-        reason = f"pages from {origin} may not call; see the setting allowed_origins"
-        return Denial(HTTPStatus.FORBIDDEN, reason)
+    async def _answer(
+        self, transport: Transport, info: CallInfo, wire: Wire, options: Options
+    ) -> AgentCall | None:
+        """Take a line for a call that has none, and run the agent's hooks before it.
 
-    async def _answer(self, info: CallInfo, wire: Wire, options: Options) -> AgentCall | None:
-        """Take a line for a call, and run the agent's hooks before it.
+        The line is to be released when the call begins, or does not.
 
         Raises Overloaded if no line is free and none can be freed, and ProtocolError if the agent refuses.
         """
         call_id.current.set(info.id)
-        most = self._settings.max_sessions
-        if len(self.calls) + self._answering >= most and not self.conversations.make_way():
-            raise Overloaded(f"all {most} lines are busy")
-        self._answering += 1
+        if reason := self._lines.take(transport):
+            raise Overloaded(reason)
         try:
             agent = await self._hosting.current.answer(info, options)
         except RefusedCall as refused:
             raise ProtocolError(str(refused)) from None
-        finally:
-            self._answering -= 1
         if agent:
             wire.adopt(agent.call.options)
             learn(self._models_of(agent), agent.call.greeting)
@@ -285,11 +321,12 @@ class Switchboard:
         self, transport: Transport, wire: Wire, options: Options, who: LoggedCaller, info: CallInfo
     ) -> None:
         """Run one call. Raises what ``_answer`` raises."""
-        agent = await self._answer(info, wire, options)
+        agent = await self._answer(transport, info, wire, options)
         options = agent.call.options if agent else options
         models, observers = self._models_of(agent), self._observers(transport, info)
         recorder = recorder_of(self._recordings, info)
         call = Call(transport, models, options, wire, self._traces, who, agent, observers, recorder)
+        self.admission.begun(transport)
         self.calls.add(call)
         try:
             code, reason = await call.run()
@@ -312,8 +349,10 @@ class Switchboard:
         llm = self.models.llm if self.models else None
         return llm.away if isinstance(llm, Failover) else ""
 
-    def _not_now(self) -> str:
+    def closed(self) -> str:
         """Return why no new call is taken now, "" if calls are taken. Asked once for each call."""
+        if self._drain.reason:
+            return self._drain.reason
         if self.models is None:
             return TRY_AGAIN
         if self._settings.refuse_without_llm and (away := self.away()):
@@ -324,7 +363,10 @@ class Switchboard:
         return self.models.load_shedder.refuse(asyncio.get_running_loop().time())
 
 
-async def _accept(websocket: WebSocket, subprotocol: str) -> WebSocketTransport:
-    offered = websocket.scope.get("subprotocols", [])
-    await websocket.accept(subprotocol=subprotocol if subprotocol in offered else None)
-    return WebSocketTransport(websocket)
+async def _resume(call: ResumableSocket, lease: SocketLease, request: ResumeRequest) -> None:
+    """Run the next socket of a call of this process, until the call releases it."""
+    call.take(lease, request)
+    ended, transport = await lease.ended, lease.transport
+    if ended == JUST_ENDED:
+        log_refused(transport.where, transport.client, ended[1])
+    await hang_up(transport, *ended)

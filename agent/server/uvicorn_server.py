@@ -1,34 +1,71 @@
-"""uvicorn's server, extended: it ends streams on shutdown, and makes room when descriptors run out."""
+"""uvicorn's server, extended: it drains on SIGTERM, and makes room when descriptors run out."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from types import FrameType
 
 import uvicorn
 
 from rejoinder.agent.server.descriptors import Shortage
 from rejoinder.agent.server.requests import HttpConnection
 
+log = logging.getLogger(__name__)
+
 SILENT_SECONDS = 0.4
 """In a shortage of descriptors, a connection without a request for this long is dropped, in seconds."""
 
 
 class Uvicorn(uvicorn.Server):
-    """uvicorn's server. On shutdown it calls ``ending`` before it waits for responses in progress."""
+    """uvicorn's server. On SIGTERM it drains before it shuts down.
 
-    def __init__(self, config: uvicorn.Config, ending: Callable[[], None]) -> None:
+    ending: called before the wait for responses in progress. drain: waits for the calls in progress.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, ending: Callable[[], None], drain: Callable[[], Awaitable[None]]
+    ) -> None:
         super().__init__(config)
         self._ending = ending
+        self._drain = drain
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._draining: asyncio.Task[None] | None = None
+        self._signals = 0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to serve. Cancelling leaves the server partly started."""
-        asyncio.get_running_loop().set_exception_handler(Shortage(self._make_room).handle)
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(Shortage(self._make_room).handle)
         await super().startup(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain on the first SIGTERM. End at once on SIGINT, and on a second signal."""
+        self._signals += 1
+        if self._signals == 1 and sig == signal.SIGTERM and self.started and self._loop:
+            self._loop.call_soon_threadsafe(self._begin_to_drain)
+        else:
+            super().handle_exit(sig, frame)  # a further SIGINT ends without waiting
+
+    def _begin_to_drain(self) -> None:
+        self._draining = asyncio.create_task(self._drained(), name="drain")
+
+    async def _drained(self) -> None:
+        try:
+            await self._drain()
+        except Exception:
+            log.exception("draining failed")
+        finally:
+            self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop serving. Cancelling leaves connections open."""
+        if self._draining:
+            self._draining.cancel()
+            await asyncio.wait([self._draining])
         self._ending()
         await super().shutdown(sockets)
 

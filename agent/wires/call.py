@@ -34,10 +34,12 @@ from rejoinder.agent.wires.commands import (
     RecordingTranscribed,
     Remove,
     Respond,
+    Restore,
     Truncate,
     Truncated,
 )
-from rejoinder.agent.wires.failures import public_error, reported
+from rejoinder.agent.wires.departure import Departure
+from rejoinder.agent.wires.failures import SHUTTING_DOWN, Departed, public_error, reported
 from rejoinder.agent.wires.feed import Feed
 from rejoinder.agent.wires.idle_reads import may_skip_a_read, until_next_read
 from rejoinder.agent.wires.observer import CallObserver, Observers
@@ -97,6 +99,7 @@ class Call:
         self._traces = Traces(traces, self.feed.id)
         self._began = self._last_active = 0.0
         self._played: tuple[int, float] | None = None
+        self.departure = Departure()
 
     async def run(self) -> tuple[int, str]:
         """Run the call until one side ends it; return a close code (0: already closed) and a reason.
@@ -111,7 +114,7 @@ class Call:
         try:
             await self._converse()
         except asyncio.CancelledError:
-            self.feed.reason = self.feed.reason or "the server is shutting down"
+            self.feed.reason = self.feed.reason or SHUTTING_DOWN
             raise
         except Exception as error:
             match cause := first_error(error):
@@ -120,6 +123,9 @@ class Call:
                 case HungUp():
                     self.feed.reason = str(cause)
                     return CloseCode.NORMAL_CLOSURE, self.feed.reason
+                case Departed():
+                    self.feed.reason = str(cause)
+                    return CloseCode.SERVICE_RESTART, self.feed.reason
                 case CallOver():
                     self.feed.reason = str(cause)
                     return await self._say_goodbye(self.feed.reason)
@@ -149,6 +155,8 @@ class Call:
                 await self._carry_out(session, self._wire.open())
                 async with asyncio.TaskGroup() as tasks:
                     working = [tasks.create_task(self._write_events(session))]
+                    departing = self.departure.run(session, lambda: self._wire.playing)
+                    working.append(tasks.create_task(departing, name="departure"))
                     if self._agent:
                         playing, report = (lambda: self._wire.playing), self._observers.take
                         hosting = self._agent.run(session, self._recorder, playing, report)
@@ -279,6 +287,8 @@ class Call:
                 if entry.role == "tool":
                     self._observers.take(ToolReturned(entry.call, "client", entry.text))
                 self._note_typed(session, entry.role, entry.text)
+            case Restore(entries):
+                session.history.restore(entries)
             case AddRecording():
                 result = await self._transcribe(session, command)
                 self._observers.take(result)

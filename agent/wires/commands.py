@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rejoinder.agent.recording.changes import RecordingChange
@@ -39,6 +40,13 @@ class AddItem:
 
     entry: Entry
     after: Key | None
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """The session takes over the history of a conversation that another process has begun."""
+
+    entries: Sequence[Entry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +135,7 @@ Command = (
     | Forget
     | AddText
     | AddItem
+    | Restore
     | AddRecording
     | Remove
     | Respond

@@ -34,8 +34,14 @@ MAX_MESSAGE = 500
 """Most characters of an error's message: it may quote what the client sent."""
 SERVER_CODES = frozenset(("model_error", "model_timeout", "overloaded", "server_error"))
 """Error codes for faults of the server. All others are for faults in the client's messages."""
+SHUTTING_DOWN = "the server is shutting down"
+"""Reason of calls and requests that end with the server."""
 ENDED = "the language model cannot answer any more: its engine has ended"
 """Message for callers after the engine of the language model has ended."""
+
+
+class Departed(PipelineError):
+    """The server ends, and the call with it."""
 
 
 class Unanswered(PipelineError):

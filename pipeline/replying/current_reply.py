@@ -27,6 +27,7 @@ class CurrentReply:
     reply: the current reply, until it has played; None between replies.
     speculation: counts of the guesses.
     held: whether play-out is stopped because the client is disconnected.
+    closed: number of the reply that the end of the session cut off, 0 for none.
     out: the session's events; it also stands for the session in the load shedder.
     emit: takes the events of the reply, except text and audio, which wait for room in ``out``.
     cancelled: takes the task of each cancelled reply.
@@ -46,6 +47,7 @@ class CurrentReply:
         self.reply: Reply | None = None
         self.speculation = Speculation()
         self.held = False
+        self.closed = 0
         self._models = models
         self._records = records
         self._floor = floor
@@ -142,6 +144,13 @@ class CurrentReply:
             self.cancel()  # the client has stopped its playback
             self._floor.agent.finished()
         return self._records.truncate(id, seconds)
+
+    def close(self) -> None:
+        """Cancel the reply, because the session ends. Another process may go on from this position."""
+        if self.reply is not None and self.reply.committed:
+            self.closed = self.reply.id
+            self.reply.output.playout.stop(_now())  # the rest of the sent audio is not heard
+        self.cancel()
 
     # --- a client that disconnects and returns ----------------------------------------------------------
 

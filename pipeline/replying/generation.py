@@ -38,6 +38,8 @@ class Generation:
         self.lookup = lookup
         self._refused = refused
         self._calls: list[ToolCall] = []
+        self._written: list[str] = []
+        self._whole = False
         self._begun = False
         self._prompt_tokens: int | None = None
 
@@ -45,6 +47,11 @@ class Generation:
     def calls(self) -> Sequence[ToolCall]:
         """The model's tool calls. They run if the reply completes."""
         return self._calls
+
+    @property
+    def written(self) -> str | None:
+        """All words of the reply, spoken or not; None while the language model writes."""
+        return "".join(self._written) if self._whole else None
 
     @property
     def tokens(self) -> int:
@@ -56,6 +63,14 @@ class Generation:
         if self._refused is not None:
             raise self._refused
         self._begun = True
+
+    def write(self, words: str) -> None:
+        """Record words of the reply. A reply has at most ``MAX_TOKENS`` of them."""
+        self._written.append(words)
+
+    def end(self) -> None:
+        """Record that the reply has no further words."""
+        self._whole = True
 
     def inform(self, found: str) -> None:
         """Put what was retrieved into the prompt."""

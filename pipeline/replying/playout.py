@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rejoinder.pipeline.audio.chunk import Words
@@ -16,7 +17,9 @@ ROUNDING_SECONDS = 0.001
 
 
 @dataclass(slots=True)
-class _Clause:
+class SpokenClause:
+    """A clause whose audio has begun: its words, its first and last second, and the times of its words."""
+
     text: str
     start: float
     end: float = math.inf
@@ -34,13 +37,25 @@ class Playout:
         self.seconds = 0.0
         self.holds = holds
         self._stopped: float | None = None
-        self._clauses: list[_Clause] = []
+        self._clauses: list[SpokenClause] = []
         self._runs_dry = 0.0
+
+    @classmethod
+    def of(cls, clauses: Iterable[SpokenClause], seconds: float) -> Playout:
+        """Return a clock that has sent these clauses, in so many seconds."""
+        playout = cls()
+        playout._clauses, playout.seconds = list(clauses), seconds
+        return playout
+
+    @property
+    def clauses(self) -> Sequence[SpokenClause]:
+        """The clauses whose audio has begun."""
+        return self._clauses
 
     def begin(self, text: str) -> None:
         """Record that the next audio speaks the clause ``text``."""
         self.end()
-        self._clauses.append(_Clause(text, self.seconds))
+        self._clauses.append(SpokenClause(text, self.seconds))
 
     def end(self) -> None:
         """Record that all audio of the current clause was sent: once it has played, all words are heard."""
@@ -100,7 +115,7 @@ def spread(text: str, seconds: float) -> Words:
     return tuple((seconds * (word.end() / len(text)), word.end()) for word in re.finditer(r"\S+", text))
 
 
-def _heard(clause: _Clause, played: float) -> str:
+def _heard(clause: SpokenClause, played: float) -> str:
     if played <= clause.start:
         return ""
     if played > clause.end - ROUNDING_SECONDS:

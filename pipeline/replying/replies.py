@@ -18,6 +18,7 @@ from rejoinder.pipeline.replying.cancelled_tasks import CancelledTasks
 from rejoinder.pipeline.replying.current_reply import CurrentReply
 from rejoinder.pipeline.replying.disconnection import Disconnection
 from rejoinder.pipeline.replying.out_of_band import OutOfBandReplies
+from rejoinder.pipeline.replying.position import ReplyPosition, position_of
 from rejoinder.pipeline.replying.prompt_warmer import PromptWarmer
 from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.reply_builder import ReplyBuilder
@@ -56,7 +57,7 @@ class Replies:
         self._options = options
         self._history = history
         self._floor = floor
-        records = ReplyRecords(history, floor.agent)
+        records = self._records = ReplyRecords(history, floor.agent)
         self.current = CurrentReply(models, records, floor, out, emit, self.cancelled, self._ended)
         self._disconnection = Disconnection(self.current, records, floor, self.listeners)
         self._out_of_band = OutOfBandReplies(models, out, emit, self.cancelled)
@@ -96,6 +97,18 @@ class Replies:
         """Whether the current reply may speak a filler, and nothing keeps it from being heard."""
         reply, floor = self.current.reply, self._floor.floor
         return reply is not None and floor is Floor.AGENT and reply.may_fill
+
+    def position(self, now: float) -> ReplyPosition | None:
+        """Return how far the newest reply was heard at loop time ``now``; None before the first one.
+
+        After ``close``, the reply that it cancelled is not over: another process may go on with it.
+        """
+        current = self.current.reply if self.current.committed else None
+        reply = current or self._records.last
+        if reply is None:
+            return None
+        is_over = current is None and reply.id != self.current.closed
+        return position_of(reply, now, is_over and self._history.is_cut(reply.id))
 
     def fill(self, words: str) -> None:
         """Speak a filler in the current reply, if ``may_fill``."""
@@ -269,7 +282,7 @@ class Replies:
 
     def close(self) -> None:
         """Cancel all replies; ``cancelled`` holds the tasks that have not ended."""
-        self.current.cancel()
+        self.current.close()
         self._out_of_band.close()
         self._warmer.cancel(self.cancelled)
         self._retrieval.close()

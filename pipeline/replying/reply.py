@@ -88,6 +88,7 @@ class Reply:
     id: number of the reply in its session, from 1.
     text: the user's words that it answers, "" if it answers the history as it stands.
     is_guess: whether it started before the user's turn was surely over.
+    request: for which it was built.
     settings: what was asked of it. generation: the language model's part.
     gate: what its stages wait for before they send. output: what the client receives.
     clauses: its words on their way to the voice, once it is spoken; None before.
@@ -107,7 +108,9 @@ class Reply:
         listeners: Listeners | None = None,
         is_guess: bool = False,
         marks: Mapping[str, float] | None = None,
+        request: ReplyRequest | None = None,
     ) -> None:
+        self.request = request or ReplyRequest()
         self.id = id
         self.text = text
         self.is_guess = is_guess

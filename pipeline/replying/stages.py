@@ -96,6 +96,7 @@ async def think(reply: Reply, llm: Llm, out: Channel[str]) -> None:
         await reply.generation.count_prompt(llm)
         async with aclosing(answer(reply, llm)) as tokens:
             async for token in tokens:
+                reply.generation.write(token)
                 clauses = splitter.feed(token)
                 if reply.upstream.take_break():
                     clauses.append(splitter.cut())
@@ -106,6 +107,7 @@ async def think(reply: Reply, llm: Llm, out: Channel[str]) -> None:
         silent = not last[0] and "first_clause" not in reply.trace.marks and not reply.generation.calls
         if silent and reply.settings.needs_words and expects_words(reply.generation.messages):
             raise ModelError("language model", EMPTY_ANSWER)
+        reply.generation.end()
     except (ModelError, Overloaded) as error:
         begun = "first_clause" in reply.trace.marks
         last = clauses_of(reply.settings.cut_apology if begun else reply.settings.apology)
@@ -150,6 +152,8 @@ async def speak_clause(reply: Reply, tts: Tts, clause: str, out: Channel[SpokenS
 
 async def replay(reply: Reply, answer: CachedAnswer, out: Channel[SpokenSlice]) -> None:
     """Send a cached answer in slices. Cancelling stops it."""
+    reply.generation.write(" ".join(clause for clause, _ in answer.clauses))
+    reply.generation.end()
     for clause, audio in answer.clauses:
         text, words = clause, audio.words or spread(clause, audio.seconds)
         for piece in audio.slices(int(SLICE_SECONDS * audio.rate)):

@@ -29,7 +29,7 @@ from rejoinder.agent.recording.sealing import (
     read_keys,
 )
 from rejoinder.agent.recording.writer import RecordingWriter
-from rejoinder.agent.recording_settings import Form
+from rejoinder.agent.settings.recording import Form
 from rejoinder.pipeline import RATE
 
 OTHER = bytes(32)

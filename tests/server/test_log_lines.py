@@ -18,8 +18,8 @@ from support.serving import PATIENCE, Server, Talk, serving
 from websockets.sync.client import connect
 
 from rejoinder.agent.log_format import HIDDEN_FIELD, SECRET_FIELD, formatter
-from rejoinder.agent.log_settings import AUTO_FORM, JSON_FORM, PRETTY_FORM
 from rejoinder.agent.logs import SafeRecord, of_libraries, safe
+from rejoinder.agent.settings.log import AUTO_FORM, JSON_FORM, PRETTY_FORM
 from rejoinder.pipeline.engines import call_id
 from rejoinder.pipeline.engines.engine import Engine
 

@@ -40,6 +40,12 @@ BLOCKED = "the event loop has been blocked for"
 """Begins a warning that a busy machine may add to any log."""
 IN_ENVIRONMENT = (
     "max_sessions",
+    "behind_balancer",
+    "trusted_proxies",
+    "drain_s",
+    "drain_goodbye",
+    "audiosocket_port",
+    "conversations",
     "resume_s",
     "max_call_s",
     "api_keys",
@@ -93,15 +99,18 @@ class Server:
 
 
 @contextmanager
-def serving(folder: Path, *, wait: bool = True, clean: bool = True, **flags: str) -> Iterator[Server]:
+def serving(
+    folder: Path, *, wait: bool = True, clean: bool = True, port: int = 0, **flags: str
+) -> Iterator[Server]:
     """Serve for the length of the block; ends with SIGTERM, which must be orderly and leave a clean log.
 
     flags: override the scripted models; ``max_sessions`` and the like pass through. wait: until it is ready.
+    port: 0 for one that nothing uses. At its end calls in progress end at once, unless ``drain_s`` is given.
     """
-    port = unused_port()
+    port = port or unused_port()
     given = {**SCRIPTED, **flags}
     log = folder / "server.log"
-    environment = {"REJOINDER_LOG_FORMAT": "pretty", **os.environ}
+    environment = {"REJOINDER_LOG_FORMAT": "pretty", "REJOINDER_DRAIN_S": "0", **os.environ}
     environment["REJOINDER_VAD"] = given.pop("vad", "scripted:vad")
     environment |= {f"REJOINDER_{name.upper()}": given.pop(name) for name in IN_ENVIRONMENT if name in given}
     log.write_bytes(b"")
@@ -143,6 +152,15 @@ def _ready(server: Server) -> bool:
         return bool(server.get("/readyz")["status"] == "ready")
     except OSError:
         return False
+
+
+def begin_to_end(server: Server, number: signal.Signals = signal.SIGTERM) -> None:
+    """Send a signal, and wait until the server drains."""
+    server.process.send_signal(number)
+    deadline = time.monotonic() + PATIENCE
+    while "draining: calls in progress" not in server.log.read_text():
+        assert time.monotonic() < deadline, "the server does not drain"
+        time.sleep(0.02)
 
 
 class Talk:

@@ -17,8 +17,8 @@ from rejoinder.agent.bench.reports.output import console_beside, leave, progress
 from rejoinder.agent.bench.reports.waterfall import summarise
 from rejoinder.agent.cli.options import JsonOption, LlmOption
 from rejoinder.agent.config import Settings, load
-from rejoinder.agent.context_settings import COMPRESSIONS
 from rejoinder.agent.machine import occasion
+from rejoinder.agent.settings.context import COMPRESSIONS
 from rejoinder.models.loading import open_llm
 from rejoinder.pipeline.errors import PipelineError
 

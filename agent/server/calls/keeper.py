@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 from rejoinder.agent.server.calls.kept import KeptCall
@@ -51,6 +52,8 @@ class CallKeeper:
         self._waiting: Channel[CallRecord] = Channel(MAX_WAITING_CALLS, "calls")
         self._ready: Channel[KeptCall] = Channel(MAX_WAITING_CALLS, "kept-calls")
         self._failing = False
+        # One thread of its own: the default executor may begin another one while the first is idle.
+        self._thread = ThreadPoolExecutor(1, "prepare-calls")
 
     def give(self, record: CallRecord) -> bool:
         """Take a call that is over; return False if too many wait, so that it is not kept."""
@@ -83,6 +86,7 @@ class CallKeeper:
             for name in left:
                 self._count("dropped")
                 log.warning("call %s is not kept: the server ended first", name)
+            self._thread.shutdown(wait=False)
             if self._store:
                 await self._store.aclose()
 
@@ -91,7 +95,9 @@ class CallKeeper:
         async for record in self._waiting:
             try:
                 try:
-                    call = await asyncio.get_running_loop().run_in_executor(None, self._prepare, record)
+                    call = await asyncio.get_running_loop().run_in_executor(
+                        self._thread, self._prepare, record
+                    )
                     self._kept(record, call)
                 finally:  # it may have words that are not to be shown
                     self._forget(record)

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from rejoinder.agent.call_settings import Words
 from rejoinder.agent.server.calls.record import CallRecord
+from rejoinder.agent.settings.calls import Words
 
 KEPT_DIGITS = 3
 """Last characters of a telephone number that are kept where words are not all kept, as in the log."""

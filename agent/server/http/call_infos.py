@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from starlette.websockets import WebSocket
@@ -16,10 +17,14 @@ KEY_PARAMETERS = ("key", "api_key", "token")
 """Parameters of a URL that may contain API keys."""
 
 
-def http_info(websocket: WebSocket, wire: Wire) -> CallInfo:
-    """Return what is known of a call from its HTTP request. API keys are left out."""
+def http_info(websocket: WebSocket, wire: Wire, query: Mapping[str, str] | None = None) -> CallInfo:
+    """Return what is known of a call from its HTTP request. API keys are left out.
+
+    query: the parameters of the URL that began the conversation, None for this one's.
+    """
     headers = {name: value for name, value in websocket.headers.items() if name not in KEY_HEADERS}
-    query = {name: value for name, value in websocket.query_params.items() if name not in KEY_PARAMETERS}
+    given = websocket.query_params if query is None else query
+    query = {name: value for name, value in given.items() if name not in KEY_PARAMETERS}
     return CallInfo(wire.id, wire.name, headers=headers, query=query)
 
 

@@ -32,7 +32,8 @@ from rejoinder.agent.server.http.sse import (
     data,
     unless_gone,
 )
-from rejoinder.agent.wires.failures import error_body, kind_of, reported
+from rejoinder.agent.server.limits import BUSY_SECONDS
+from rejoinder.agent.wires.failures import SHUTTING_DOWN, error_body, kind_of, reported
 from rejoinder.models.llm.priority_gate import text_answer
 from rejoinder.models.llm.trace_context import TRACEPARENT, passed_on
 from rejoinder.pipeline import (
@@ -67,8 +68,6 @@ AGENT = "agent"
 """The name of the integrator's agent."""
 LEFT = 499
 """nginx's status for a client that has left. No client reads it."""
-SHUTTING_DOWN = "the server is shutting down"
-"""The error message of requests that a shutdown ends."""
 
 Count = Callable[[], Awaitable[Usage | None]]
 """Returns the tokens of a request, None where they are not known or the request does not ask for them."""
@@ -119,7 +118,8 @@ class Completions:
 
     models: returns the models, None while they load. denied: returns the answer to a request that is not
     allowed, None for any other. most: most answers at a time, so that the model stays free for calls. names:
-    public names of the models. agent: returns the agent, and the options of its sessions.
+    public names of the models. agent: returns the agent, and the options of its sessions. closed: returns why
+    no request is answered any more, "" while they are.
     """
 
     def __init__(
@@ -129,7 +129,9 @@ class Completions:
         most: int,
         names: Mapping[str, str],
         agent: Callable[[], tuple[AgentHost, Options]],
+        closed: Callable[[], str],
     ) -> None:
+        self._closed = closed
         self._agent = agent
         self._models = models
         self._denied = denied
@@ -144,6 +146,11 @@ class Completions:
             Route("/v1/models", self._list),
             Route("/v1/models/{model:path}", self._one),
         ]
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being answered."""
+        return bool(self._running)
 
     def end(self) -> None:
         """Stop all answers, because the server ends."""
@@ -189,6 +196,8 @@ class Completions:
             return _failed(id_, error)
 
     async def _answer(self, request: Request, id_: str) -> Response:
+        if reason := self._closed():
+            raise RequestError(503, reason, "overloaded", retry=BUSY_SECONDS)
         models = self._models()
         if models is None:
             raise RequestError(503, "the models are still loading", "loading", retry=2)

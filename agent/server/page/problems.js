@@ -43,6 +43,7 @@ export function reloadedProblem() {
 
 const UPGRADE_REQUIRED = 426;
 const TOO_LARGE = 431;
+const UNAVAILABLE = 503;
 const UNREACHABLE = ["The server does not answer.", "Check that it is running and that you are online."];
 
 /** Return the problem that kept the call from starting. Asks the server if a file of the page is missing. */
@@ -92,11 +93,16 @@ export async function closeProblem(close) {
 
 async function explainClose({ code, reason, greeted, expired }) {
   if (code === 1000 || expired) return ["The call is over.", reasonGiven(reason)];
-  if (code === 1013 && reason.includes("busy")) return ["All lines are busy.", reasonGiven(reason)];
+  if (code === 1013 && reason.includes("busy")) return noLine(reason);
   if (greeted || reason) return [`The server ended the call (code ${code}).`, reasonGiven(reason)];
   // The browser does not tell a page why a socket could not be opened. A plain request carries the same cookies.
-  const status = await socketStatus();
+  const answer = await ask("v1/realtime");
+  const status = answer?.status;
   if (status === TOO_LARGE) return cookiesTooLarge();
+  // With the setting behind_balancer. A balancer that reaches no server answers 503 with a page of its own.
+  if (status === UNAVAILABLE && answer.headers.get("Content-Type")?.startsWith("text/plain")) {
+    return noLine((await answer.text()).trim());
+  }
   if (status === UPGRADE_REQUIRED) {
     return [
       "The server does not take calls from this address.",
@@ -104,6 +110,11 @@ async function explainClose({ code, reason, greeted, expired }) {
     ];
   }
   return UNREACHABLE;
+}
+
+function noLine(reason) {
+  const title = reason.includes("busy") ? "All lines are busy." : "The server takes no calls now.";
+  return [title, reasonGiven(reason)];
 }
 
 function cookiesTooLarge() {

@@ -72,6 +72,16 @@ def transcribed(id_: str, text: str, seconds: float, error: str = "") -> ServerE
     return event(f"{name}.completed", item_id=id_, content_index=0, transcript=text, usage=usage)
 
 
+def resumed(conversation: str, after: str | None, item: str | None, start: int) -> ServerEvent:
+    """Return the event that says where a conversation goes on over a new socket.
+
+    after: the last event that the client has, None where it gets all items. item, start: the item whose audio
+    is sent again, and from which millisecond on.
+    """
+    about = {"conversation_id": conversation, "after": after}
+    return event("rejoinder.resumed", **about, item_id=item, audio_start_ms=start)
+
+
 def item_added(item: dict[str, Any], previous: str | None) -> list[ServerEvent]:
     """Return the two events that acknowledge a complete item."""
     return [

@@ -69,6 +69,10 @@ class Items:
         if item["id"] in self._items:
             self._items[item["id"]].item = item
 
+    def saved(self) -> list[tuple[dict[str, Any], Key | None]]:
+        """Return all items with their keys, in order."""
+        return [(kept.item, kept.key) for kept in map(self._items.__getitem__, self._order)]
+
     def as_events(self, without: str | None) -> list[ServerEvent]:
         """Return the events that add all items, except the one with the id ``without``."""
         events = []

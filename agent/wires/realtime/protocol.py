@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from websockets.frames import CloseCode
@@ -44,12 +44,14 @@ from rejoinder.agent.wires.realtime.messages import (
 )
 from rejoinder.agent.wires.realtime.reading import UnreadableMessage, read_message
 from rejoinder.agent.wires.realtime.responses import ReplyEvent, Responses
+from rejoinder.agent.wires.realtime.restoring import VERSION, Restoration, restoration, saved_entries
 from rejoinder.agent.wires.realtime.settings import SessionSettings
 from rejoinder.agent.wires.voices import DEFAULT_VOICE
 from rejoinder.agent.wires.wire import Answers, Goodbye
 from rejoinder.pipeline import (
     BudgetReached,
     EndOfTurn,
+    Entry,
     Event,
     NobodySpoke,
     NothingSaid,
@@ -67,9 +69,9 @@ class Realtime:
 
     options: of the session, before the client configures it. model: the name that the session object shows.
     tracing: whether to send ``rejoinder.trace``. can_call: whether the language model can call tools. voice:
-    the name of the server's voice. conversation: the id, which cannot be guessed: a client that has it may
-    resume the conversation. wanted: the id of a conversation that the client asked to resume and that does
-    not exist, else "".
+    the name of the server's voice. conversation: the id, "" for a new one. It cannot be guessed: a client
+    that has it may resume the conversation. session: the session's id, "" for a new one. wanted: the id of a
+    conversation that the client asked to resume and that does not exist, else "".
     """
 
     flush_after: float | None = None
@@ -83,13 +85,16 @@ class Realtime:
         tracing: bool = False,
         can_call: bool = False,
         voice: str = DEFAULT_VOICE,
+        conversation: str = "",
+        session: str = "",
     ) -> None:
-        self._settings = SessionSettings(options, model, can_call, voice)
-        self.conversation = new_conversation()
+        self._settings = SessionSettings(options, model, can_call, voice, session)
+        self.conversation = conversation or new_conversation()
         self.wanted = ""
         self.items = Items()
         self.responses = Responses(self.items, tracing, self.conversation)
         self._input = InputBuffer()
+        self._restoration: Restoration | None = None
 
     @property
     def id(self) -> str:
@@ -113,8 +118,10 @@ class Realtime:
         """Return the session's options as the client has configured them."""
         return self._settings.options()
 
-    def open(self) -> list[ServerEvent]:
+    def open(self) -> Answers:
         """Return the first events of the call."""
+        if self._restoration:
+            return self._restoration.begin(self.conversation, self.greet(), self.items)
         if not self.wanted:
             return self.greet()
         reason = f"there is no conversation {self.wanted} to go on with: this is a new one"
@@ -140,6 +147,35 @@ class Realtime:
         listened, self.responses.format = self._settings.formats()
         self._input.use(listened)
         return self._settings.describe()
+
+    def saved(self, entries: Sequence[Entry]) -> dict[str, Any]:
+        """Return the state of the conversation for another process. entries: its history.
+
+        It is valid until the next message or event, and shares its parts with the conversation.
+        """
+        return {
+            "version": VERSION,
+            "session": self.id,
+            "config": self._settings.saved(),
+            "items": self.items.saved(),
+            "entries": saved_entries(entries),
+            "open": self.responses.open,
+        }
+
+    def restore(
+        self, saved: Mapping[str, Any], reply: Mapping[str, Any], item: str = "", played_ms: int | None = None
+    ) -> None:
+        """Go on with a conversation of another process, instead of a new one; call it before ``open``.
+
+        reply: the position of its newest reply. item, played_ms: as in ``ResumeRequest``. Raises
+        ProtocolError where this server refuses its settings; LookupError, TypeError and ValueError for what
+        is not a saved conversation.
+        """
+        if saved["version"] != VERSION:
+            raise ValueError(f"it has form {saved['version']}, and this server reads form {VERSION}")
+        self.prepare(saved["config"])
+        answers = self.options().create_response
+        self._restoration = restoration(saved, reply, item, played_ms, answers)
 
     # --- from the client --------------------------------------------------------------------------------
 
@@ -202,10 +238,11 @@ class Realtime:
 
     # --- from the session -------------------------------------------------------------------------------
 
-    def handle(self, happened: Event | Result) -> Sequence[ServerEvent]:
-        """Return the client's events for a session event, or for the result of a command."""
+    def handle(self, happened: Event | Result) -> Answers:
+        """Return what follows from a session event, or from the result of a command."""
         if isinstance(happened, ReplyEvent):
-            return self.responses.handle(happened)
+            events = self.responses.handle(happened)
+            return [*events, *self._restoration.follow(happened)] if self._restoration else events
         match happened:
             case SpeechStarted(at, interrupts):
                 started = self._input.speech_started(at, self.options().endpointing.padding_ms)

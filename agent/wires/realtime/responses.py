@@ -58,6 +58,11 @@ class Responses:
         """Whether no response is requested or in progress, and none has spoken."""
         return not self._requested and not self._live and self.newest is None
 
+    @property
+    def open(self) -> list[str]:
+        """The ids of the responses in progress, also of those out of band."""
+        return [response.id for response in self._live.values()]
+
     def speaking(self, item: str) -> Response | None:
         """Return the conversation's response that speaks or spoke an item, None for other items."""
         return self._spoken.get(item)

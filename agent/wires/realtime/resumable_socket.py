@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 from websockets.frames import CloseCode
 
@@ -20,6 +21,14 @@ SEEMS_DEAD = 4000
 BROKEN_OFF = frozenset((CloseCode.ABNORMAL_CLOSURE, CloseCode.INTERNAL_ERROR, SEEMS_DEAD))
 """Close codes that mean a broken connection, and not that the client has ended the call. 1011 is that of a
 client whose keepalive ping got no answer."""
+CONFIRMATIONS = frozenset(
+    (
+        *("conversation.item.added", "conversation.item.done", "conversation.item.deleted"),
+        *("conversation.item.truncated", "session.updated"),
+        *("response.created", "response.output_item.done", "response.done"),
+    )
+)
+"""Types of events after which the client relies on a change."""
 AWAY_SECONDS = 0.1
 """Interval between two ``ClientAway`` while the client is away, in seconds."""
 
@@ -28,6 +37,16 @@ JUST_ENDED = (CloseCode.TRY_AGAIN_LATER, "the conversation has just ended: conne
 
 Ended = tuple[int, str]
 """The code and the reason with which to close a socket; code 0: it is already closed."""
+
+
+class Recorder(Protocol):
+    """Writes the conversation to a store."""
+
+    def changed(self) -> None:
+        """Record that the conversation has changed."""
+
+    async def written(self) -> None:
+        """Wait until the change is in the store, or the store is late. Cancelling stops waiting."""
 
 
 class SocketLease:
@@ -48,9 +67,14 @@ class ResumableSocket:
 
     lease: the first socket. wire: the protocol of the call. seconds: how long to wait for the client, 0 for
     not at all. over: whether the call has ended. alone: the loop time at which the last socket was lost.
+    recorder: writes the conversation to a store, None for none. What a client learns of its items is in the
+    store before.
     """
 
-    def __init__(self, lease: SocketLease, wire: Realtime, seconds: float = 0.0) -> None:
+    def __init__(
+        self, lease: SocketLease, wire: Realtime, seconds: float = 0.0, recorder: Recorder | None = None
+    ) -> None:
+        self._recorder = recorder
         self.over = False
         self.alone = 0.0
         self.seconds = seconds
@@ -147,6 +171,9 @@ class ResumableSocket:
         Unsent if the call does not wait for its client.
         """
         async with self._writing:
+            if self._recorder and any(map(_confirms, messages)):
+                self._recorder.changed()
+                await self._recorder.written()
             for message in messages:
                 assert isinstance(message, dict)
                 await self._put(self._outbox.note(message))
@@ -193,3 +220,10 @@ class ResumableSocket:
             with suppress(RuntimeError):  # the timeout has just expired
                 self._patience.reschedule(0.0)
             self._patience = None
+
+
+def _confirms(message: Message) -> bool:
+    """Return whether the client relies on a change after this event; not on an item that has just begun."""
+    assert isinstance(message, dict)
+    begun = message["type"] == "conversation.item.added" and message["item"]["status"] == "in_progress"
+    return message["type"] in CONFIRMATIONS and not begun

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from rejoinder.agent.wires.realtime.events import ServerEvent, event
+from rejoinder.agent.wires.realtime.events import ServerEvent, resumed
 from rejoinder.agent.wires.realtime.messages import LONGEST_MS
 from rejoinder.agent.wires.realtime.outbox import Outbox
 from rejoinder.agent.wires.realtime.protocol import Realtime
@@ -73,7 +73,7 @@ def catch_up(
     later = outbox.after(request.last_event)
     if later is None:
         return _anew(wire, outbox, request, clock)
-    greeting = [*wire.greet(), _resumed(wire, request.last_event, None, 0)]
+    greeting = [*wire.greet(), resumed(wire.conversation, request.last_event, None, 0)]
     outbox.greet(request.last_event, greeting)
     unheard: Counter[int] = Counter()
     for sent in map(json.loads, later):
@@ -92,13 +92,13 @@ def _anew(wire: Realtime, outbox: Outbox, request: ResumeRequest, clock: tuple[i
     sounds: dict[int, float] = {}
     unheard = _unheard(wire, request, clock)
     if unheard is None:
-        events = [*wire.greet(), _resumed(wire, None, None, 0), *wire.items.as_events(None)]
+        events = [*wire.greet(), resumed(wire.conversation, None, None, 0), *wire.items.as_events(None)]
     else:
         response, heard_ms = unheard
         rest, start = _unheard_events(response, outbox, heard_ms)
         response.skipped_ms = start
         sounds = {response.turn: (response.sent_ms - start) / 1000.0}
-        events = [*wire.greet(), _resumed(wire, None, response.message, start)]
+        events = [*wire.greet(), resumed(wire.conversation, None, response.message, start)]
         events += [*wire.items.as_events(response.message), *response.again(), *rest]
     outbox.clear()
     return Missed(map(outbox.note, events), sounds)
@@ -134,11 +134,6 @@ def _unheard_events(response: Response, outbox: Outbox, heard_ms: int) -> tuple[
         elif sent["type"] in CLOSING:
             rest.append(sent)
     return rest[::-1], max(0, start)
-
-
-def _resumed(wire: Realtime, after: str | None, item: str | None, start: int) -> ServerEvent:
-    about = {"conversation_id": wire.conversation, "after": after}
-    return event("rejoinder.resumed", **about, item_id=item, audio_start_ms=start)
 
 
 def _of(sent: ServerEvent, response: Response) -> bool:

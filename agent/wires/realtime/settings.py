@@ -127,17 +127,22 @@ class SessionSettings:
     """The session object of one conversation: the client's values over the server's defaults.
 
     can_call: whether the language model can call tools; if not, tools are refused. id: the session's
-    identifier. voice: the name of the server's voice.
+    identifier, "" for a new one. voice: the name of the server's voice.
     """
 
     def __init__(
-        self, defaults: Options, model: str, can_call: bool = False, voice: str = DEFAULT_VOICE
+        self,
+        defaults: Options,
+        model: str,
+        can_call: bool = False,
+        voice: str = DEFAULT_VOICE,
+        id: str = "",
     ) -> None:
         self._defaults = defaults
         self._can_call = can_call
         self._voice = voice
         self._tools = Tools()
-        self.id = new_id("sess")
+        self.id = id or new_id("sess")
         self._config = SessionConfig(model=model, instructions=defaults.instructions)
 
     def adopt(self, defaults: Options) -> None:
@@ -169,6 +174,17 @@ class SessionSettings:
     def describe(self) -> dict[str, Any]:
         """Return the session object for the client."""
         return {"id": self.id, "object": "realtime.session", **self._config.model_dump()}
+
+    def saved(self) -> dict[str, Any]:
+        """Return the client's values for another process, as an update.
+
+        Values that the client has not changed are left out where the operator may change them.
+        """
+        config = self._config.model_dump()
+        del config["model"]
+        if config["instructions"] == self._defaults.instructions:
+            del config["instructions"]
+        return config
 
     def tools(self, response: ResponseParams) -> Tools | None:
         """Return the tools of one response, None for the session's own. Raises ProtocolError."""

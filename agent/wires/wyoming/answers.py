@@ -14,8 +14,8 @@ from rejoinder.agent.app.call import CallInfo
 from rejoinder.agent.app.hosting import Hosting
 from rejoinder.agent.app.text_answers import agent_answer
 from rejoinder.agent.config import Settings
+from rejoinder.agent.model_names import known_as
 from rejoinder.agent.wires.failures import PublicError, reported
-from rejoinder.agent.wires.names import known_as
 from rejoinder.agent.wires.voices import check_voice
 from rejoinder.agent.wires.wyoming.info import info, speaks, stt_languages
 from rejoinder.agent.wires.wyoming.protocol import Event

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rejoinder.agent.wires.names import catalogued, known_as
+from rejoinder.agent.model_names import catalogued, known_as
 from rejoinder.models.loading import Specs
 from rejoinder.models.registry import adapter
 from rejoinder.models.stt.languages import with_language

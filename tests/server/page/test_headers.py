@@ -11,8 +11,8 @@ from support.browsing import CHROMIUM, browsing, noise, run, silence
 from support.patience import PATIENCE
 from support.serving import Server, serving
 
+from rejoinder.agent.model_names import known_as
 from rejoinder.agent.server.keys import hashed
-from rejoinder.agent.wires.names import known_as
 
 POLICY = {
     "default-src 'none'",

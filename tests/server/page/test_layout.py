@@ -23,7 +23,7 @@ from support.browsing import (
 )
 from support.serving import Server, serving
 
-from rejoinder.agent.wires.names import names
+from rejoinder.agent.model_names import names
 from rejoinder.models.loading import Specs
 from rejoinder.models.specs import LANGUAGE_MODELS
 

@@ -22,7 +22,7 @@ from rejoinder.agent.recording.recorder import RecordedCall
 from rejoinder.agent.recording.recordings import Recordings
 from rejoinder.agent.recording.sealing import key_id
 from rejoinder.agent.recording.timeline import CallerAudio, RecordedBlock
-from rejoinder.agent.recording_settings import Form, RecordingSettings
+from rejoinder.agent.settings.recording import Form, RecordingSettings
 from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.wires.call import Call
 from rejoinder.agent.wires.realtime.protocol import Realtime

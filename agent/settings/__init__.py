@@ -1,0 +1,1 @@
+"""The settings of a server, by subject. ``rejoinder.agent.config`` reads them."""

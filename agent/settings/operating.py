@@ -1,0 +1,45 @@
+"""The settings for operators: the end of the server, and the proxies in front of it."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, Field
+
+DRAIN_GOODBYE = "I am sorry, I have to end this call now. Please call again in a minute."
+"""Spoken in a call that goes on when the server has drained for ``drain_s``."""
+GOODBYE_CHARACTERS = 150
+"""Most characters of a goodbye: it is spoken in ten seconds, the longest time for last words."""
+
+
+def networks(text: str) -> str:
+    """Return addresses and networks, separated by blanks. Raises ValueError."""
+    for one in (parts := text.replace(",", " ").split()):
+        ip_network(one)
+    return " ".join(parts)
+
+
+class OperatingSettings(BaseModel):
+    """The settings of the end of the server, and of proxies."""
+
+    drain_s: float = Field(
+        30.0,
+        ge=0.0,
+        le=86_400.0,
+        description="seconds that calls in progress get to end after SIGTERM; 0: end them at once",
+    )
+    drain_goodbye: str = Field(
+        DRAIN_GOODBYE,
+        max_length=GOODBYE_CHARACTERS,
+        description="spoken in calls that have not ended within drain_s; empty: nothing",
+    )
+    trusted_proxies: Annotated[str, AfterValidator(networks)] = Field(
+        "127.0.0.1 ::1",
+        description="addresses and networks of proxies whose X-Forwarded-For names the client",
+    )
+    behind_balancer: bool = Field(
+        False,
+        description="refuse all calls that cannot begin by HTTP 503, so that a balancer asks another server; "
+        "off: accept those of pages, and all while lines are busy, to close them with the reason",
+    )

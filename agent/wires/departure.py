@@ -1,0 +1,46 @@
+"""The end of a call that the server ends: the agent says goodbye, and the call is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from rejoinder.agent.wires.failures import SHUTTING_DOWN, Departed
+from rejoinder.pipeline import ReplyRequest, Session
+
+LAST_WORDS_SECONDS = 10.0
+"""Longest time for the last words, in seconds. After that the call ends, even if the caller speaks."""
+PLAYOUT_CHECK_SECONDS = 0.05
+"""Interval between two checks whether the caller has heard the last words, in seconds."""
+CLIENT_BUFFER_SECONDS = 0.3
+"""Audio that a client may still have to play when all of it should have been heard, in seconds."""
+
+
+class Departure:
+    """Ends one call, once ``begin`` is called."""
+
+    def __init__(self) -> None:
+        self._words = ""
+        self._begun = asyncio.Event()
+
+    def begin(self, words: str) -> None:
+        """End the call. words: said to the caller before, "" for none."""
+        self._words = words.strip()
+        self._begun.set()
+
+    async def run(self, session: Session, playing: Callable[[], bool]) -> None:
+        """Wait until the call has to end, say the last words, and raise Departed. Cancelling ends the wait.
+
+        The last words replace a reply of the agent, and wait for the end of the user's turn. playing: whether
+        the client has not played all audio yet, as far as it reports that.
+        """
+        await self._begun.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                if self._words:
+                    session.respond(ReplyRequest(words=self._words))
+                    while not session.at_rest or playing():  # noqa: ASYNC110 - play-out has no event
+                        await asyncio.sleep(PLAYOUT_CHECK_SECONDS)
+                    await asyncio.sleep(CLIENT_BUFFER_SECONDS)
+        raise Departed(SHUTTING_DOWN)
