@@ -24,9 +24,9 @@ from rejoinder.agent.prepared_answers import STORED, read_questions
 from rejoinder.agent.prepared_answers import fill as fill_with
 from rejoinder.agent.server.keys import hashes_of
 from rejoinder.models.caching.cache import SemanticCache
-from rejoinder.models.caching.opening import SQLITE_URL
 from rejoinder.models.caching.store import AnswerStore
 from rejoinder.models.loading import open_models
+from rejoinder.models.stores import SQLITE_URL
 from rejoinder.pipeline import Options
 
 app = typer.Typer(no_args_is_help=True)

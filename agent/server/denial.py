@@ -15,7 +15,11 @@ class Denial(NamedTuple):
     reason: str
     retry: int = 0
 
+    def response(self) -> PlainTextResponse:
+        """Return the answer to a request."""
+        headers = {"Retry-After": str(self.retry)} if self.retry else None
+        return PlainTextResponse(f"{self.reason}\n", self.status, headers)
+
     async def send(self, websocket: WebSocket) -> None:
         """Answer a handshake that is not accepted. Cancelling leaves it to the server, which drops it."""
-        headers = {"Retry-After": str(self.retry)} if self.retry else None
-        await websocket.send_denial_response(PlainTextResponse(f"{self.reason}\n", self.status, headers))
+        await websocket.send_denial_response(self.response())

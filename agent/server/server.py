@@ -16,7 +16,7 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 
@@ -52,7 +52,7 @@ from rejoinder.agent.server.http.client_secrets import mint
 from rejoinder.agent.server.http.completions import Completions
 from rejoinder.agent.server.journal.opening import open_journal
 from rejoinder.agent.server.keys import Keys, hashes_of
-from rejoinder.agent.server.limits import BUSY_SECONDS, Allowance, Limits, own_allowances
+from rejoinder.agent.server.limits import Allowance, Limits, own_allowances
 from rejoinder.agent.server.operating.draining import Drain
 from rejoinder.agent.server.recording import open_recordings
 from rejoinder.agent.server.switchboard import Switchboard
@@ -307,11 +307,10 @@ class Server:
 
     async def _plain(self, request: Request) -> Response:
         """Answer a plain request to the path of a WebSocket. A page asks why its socket was refused."""
-        if denial := self._switchboard.admission.stranger(request):
-            return PlainTextResponse(f"{denial.reason}\n", denial.status)
-        if self.settings.behind_balancer and (reason := self._switchboard.admission.refusal()):
-            return PlainTextResponse(f"{reason}\n", 503, {"Retry-After": str(BUSY_SECONDS)})
-        return await wants_socket(request)
+        denial = self._switchboard.admission.stranger(request)
+        if not denial and self.settings.behind_balancer:
+            denial = self._switchboard.admission.refusal()
+        return denial.response() if denial else await wants_socket(request)
 
     async def _secret(self, request: Request) -> Response:
         if denied := self._denied(request):

@@ -42,7 +42,7 @@ class Playout:
 
     @classmethod
     def of(cls, clauses: Iterable[SpokenClause], seconds: float) -> Playout:
-        """Return a clock that has sent these clauses, in so many seconds."""
+        """Return a clock that has sent these clauses. seconds: of their audio."""
         playout = cls()
         playout._clauses, playout.seconds = list(clauses), seconds
         return playout

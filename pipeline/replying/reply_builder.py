@@ -50,8 +50,8 @@ class ReplyBuilder:
         deadline = deadline or Deadline()
         deadline.frugal = self._load_shedder.level >= LoadLevel.WINDOW
         generation = self._generation(request, options, settings, text or request.cue, loaded, lookup)
-        known = (deadline, self._listeners, is_guess, marks, request)
-        return Reply(self._next(), text, settings, generation, *known)
+        listeners = self._listeners
+        return Reply(self._next(), text, settings, generation, deadline, listeners, is_guess, marks, request)
 
     def question(
         self, request: ReplyRequest, options: Options, specs: Mapping[str, str], text: str

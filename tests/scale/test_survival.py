@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.callers.recorded import noise
 from support.scale.kills import KILLED_LLM, kill_one
 from support.scale.pair import NAMES, Pair, pair
 from support.servers.redis import RedisServer
@@ -45,8 +46,7 @@ SILENT_S = 8.0
 
 def question() -> bytes:
     """Return loud noise, which is speech to the scripted models, and silence."""
-    loud = np.random.default_rng(0).normal(0.0, 6000.0, int(0.6 * CLIENT_RATE)).astype("<i2")
-    return bytes(loud.tobytes()) + bytes(2 * int(1.2 * CLIENT_RATE))
+    return noise(0.6, CLIENT_RATE) + bytes(2 * int(1.2 * CLIENT_RATE))
 
 
 def history(servers: Pair, id_: str) -> list[tuple[str, str]]:
@@ -193,7 +193,7 @@ class Person:
                 await self._stirred.wait()
 
     async def answered(self) -> None:
-        """Wait for the end of a reply, or for a long silence: then nobody has heard the question."""
+        """Wait for the end of a reply, or for a long silence: then the question was not heard."""
         before = self.completed
         while self.completed == before:
             self._stirred.clear()

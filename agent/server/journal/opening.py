@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from rejoinder.agent.config import ConfigError, Settings
 from rejoinder.agent.metrics.meters import Meters
@@ -11,8 +10,7 @@ from rejoinder.agent.server.journal.journal import Journal
 from rejoinder.agent.server.journal.redis import RedisConversations
 from rejoinder.agent.server.journal.sqlite import SqliteConversations
 from rejoinder.agent.server.journal.store import ConversationStore, JournalLimits
-from rejoinder.models.caching.opening import SQLITE_URL
-from rejoinder.models.redis_server import REDIS_URLS
+from rejoinder.models.stores import sqlite_path
 from rejoinder.pipeline.errors import ModelError
 
 
@@ -21,13 +19,8 @@ def open_conversations(url: str, limits: JournalLimits) -> ConversationStore:
 
     Raises ModelError for another address, and if it cannot be opened. A Redis server is connected later.
     """
-    if path := url.removeprefix(SQLITE_URL) if url.startswith(SQLITE_URL) else "":
-        return SqliteConversations(Path(path).expanduser(), limits, time.time)
-    if url.startswith(REDIS_URLS):
-        return RedisConversations(url, limits)
-    # The address may hold a password.
-    kind = url.partition(":")[0][:40]
-    raise ModelError("conversations", f"{kind!r} is no store: write sqlite:PATH or redis://HOST")
+    path = sqlite_path(url, "conversations")
+    return SqliteConversations(path, limits, time.time) if path else RedisConversations(url, limits)
 
 
 def open_journal(settings: Settings, meters: Meters | None) -> Journal | None:

@@ -55,9 +55,10 @@ class Admission:
         reason = f"pages from {origin} may not call; see the setting allowed_origins"
         return Denial(HTTPStatus.FORBIDDEN, reason)
 
-    def refusal(self) -> str:
-        """Return why a call would be refused now, "" if it would not."""
-        return self._lines.full() or self._closed()
+    def refusal(self) -> Denial | None:
+        """Return the denial of a call that comes now, None if it would be accepted."""
+        reason = self._lines.full() or self._closed()
+        return busy(reason) if reason else None
 
     @property
     def busy(self) -> bool:
@@ -105,8 +106,8 @@ class Admission:
             yield None
             return
         try:
-            if balanced and (busy := self._lines.take(transport)):
-                await Denial(HTTPStatus.SERVICE_UNAVAILABLE, busy, BUSY_SECONDS).send(websocket)
+            if balanced and (full := self._lines.take(transport)):
+                await busy(full).send(websocket)
                 yield None
                 return
             self._beginning.add(transport)
@@ -125,8 +126,15 @@ class Admission:
 
     def _by_status(self, reason: str, websocket: WebSocket) -> Denial | None:
         """Return the denial of a call that is refused for this reason, None where it is accepted first."""
-        told = self._settings.behind_balancer or (reason != TRY_AGAIN and "origin" not in websocket.headers)
-        return Denial(HTTPStatus.SERVICE_UNAVAILABLE, reason, BUSY_SECONDS) if reason and told else None
+        by_status = self._settings.behind_balancer or (
+            reason != TRY_AGAIN and "origin" not in websocket.headers
+        )
+        return busy(reason) if reason and by_status else None
+
+
+def busy(reason: str) -> Denial:
+    """Return the denial of a call that may be tried again in a moment."""
+    return Denial(HTTPStatus.SERVICE_UNAVAILABLE, reason, BUSY_SECONDS)
 
 
 async def accept(websocket: WebSocket, subprotocol: str, conversation: str) -> None:

@@ -98,8 +98,8 @@ def restoration(
     place = _place(entries, position)
     if position and place is not None and not position.stopped:
         known = _item_of(items, position)
-        told = played_ms is not None and known is not None and item == known["id"]
-        heard = position.heard_until((played_ms or 0) / 1000.0) if told else position.heard
+        reported = played_ms is not None and known is not None and item == known["id"]
+        heard = position.heard_until((played_ms or 0) / 1000.0) if reported else position.heard
         said_later = any(entry.role == "user" for entry in entries[place + 1 :])
         requests = [] if said_later else position.requests(heard)
         entries[place].text, entries[place].cut = heard, False

@@ -75,7 +75,7 @@ def test_a_conversation_has_one_owner(url: str) -> None:
         assert await store.save(late) == {"a": WriteRefusal.TAKEN}, "and the other one is written"
         await store.drop("a", 1)
         assert await store.find("a") == Saved(2, STATE)
-        assert await store.claim("nobody", 1) is None
+        assert await store.claim("missing", 1) is None
         assert await store.save([Save("a", 2, parts={"state": b"new"})]) == {}
 
     on(url, race)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from support.callers.recorded import noise
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
@@ -96,7 +97,7 @@ class KilledCaller:
 
     async def hear(self, seconds: float = 0.6) -> None:
         """Say something: loud noise, which is speech to the scripted models. Cancelling stops in between."""
-        loud = np.random.default_rng(0).normal(0.0, 6000.0, int(seconds * CLIENT_RATE)).astype("<i2")
+        loud = np.frombuffer(noise(seconds, CLIENT_RATE), "<i2")
         silence = np.zeros(int(1.2 * CLIENT_RATE), "<i2")
         for piece in np.array_split(np.concatenate((loud, silence)), 50):
             await self.send("input_audio_buffer.append", audio=base64.b64encode(piece.tobytes()).decode())
@@ -332,8 +333,8 @@ async def last_turn(caller: KilledCaller) -> str:
 
 
 async def _items(caller: KilledCaller) -> dict[str, str]:
-    """Return the words of each item that a resumed client is told, by id, in order."""
-    told: dict[str, str] = {}
+    """Return the words of each item that a resumed client gets, by id, in order."""
+    kept: dict[str, str] = {}
     await caller.send("input_audio_buffer.clear")
     while (
         event := await caller.until(
@@ -342,8 +343,8 @@ async def _items(caller: KilledCaller) -> dict[str, str]:
     )["type"] == "conversation.item.added":
         item = event["item"]
         if item["status"] != "in_progress":
-            told[item["id"]] = " ".join(part.get("transcript", "") for part in item["content"])
-    return told
+            kept[item["id"]] = " ".join(part.get("transcript", "") for part in item["content"])
+    return kept
 
 
 def _judge(result: Return, history: list[str]) -> str:
