@@ -315,8 +315,8 @@ def load(flags: Mapping[str, Any], file: Path | None = None) -> tuple[Settings, 
         settings = Settings.model_validate(nested(values))
     except ValidationError as error:
         raise ConfigError("\n".join(mistakes.mistakes(error, values, sources, FIELDS))) from error
-    if any(rule.budget_above is not None for rule in settings.rules()) and not settings.budget.budgets():
-        raise ConfigError("routes: budget_above needs a limit in [budget]")
+    if reason := settings.wrong_budget(settings.budget):
+        raise ConfigError(reason)
     if settings.min_wait_ms > settings.max_wait_ms:
         raise ConfigError(_disorder(settings, sources))
     return settings, {

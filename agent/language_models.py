@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from pydantic_settings import BaseSettings
 
+from rejoinder.agent.settings.budget import BudgetSettings
 from rejoinder.models.llm.failover.hedge_budget import HEDGE_SHARE
 from rejoinder.models.llm.model_settings import ModelSettings
 from rejoinder.models.llm.routing.settings import OpeningSettings, RouteSettings
@@ -110,6 +111,16 @@ class LanguageModelSettings(BaseSettings):
         """Return the specs of the language models in the order in which they are asked, ``busy_llm`` last."""
         names = self.language_model_names()
         return [self.models[one].full_spec if one in self.models else one for one in names]
+
+    def wrong_budget(self, budget: BudgetSettings) -> str:
+        """Return why a budget cannot work with these models and rules, "" if it can."""
+        if any(rule.budget_above is not None for rule in self.rules()) and not budget.budgets():
+            return "routes: budget_above needs a limit in [budget]"
+        tables = [self.models[name] for name in self.language_model_names() if name in self.models]
+        if budget.costs() and not any(table.input_price or table.output_price for table in tables):
+            needed = "set input_price and output_price in its table [models.NAME]"
+            return f"budget.{budget.costs()}: no model in llm has a price: {needed}"
+        return ""
 
     def rules(self) -> Sequence[RouteSettings]:
         """Return the rules, with the specs of sizes."""

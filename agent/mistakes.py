@@ -29,6 +29,8 @@ PROFILE = "profile "
 """Source of a value: a profile, whose name follows. Any source that is not among these is a file."""
 SECRET = ("api_keys", "calls_key", "twilio_auth_token", "guard.moderation_key")
 """Settings whose values no message shows: a user may have put a key in place of its hash."""
+MODEL_TABLES = "models"
+"""The setting whose tables [models.NAME] are language models."""
 ROUTE_TABLES = "routes"
 """The setting whose tables [[routes]] are rules."""
 SHOWN = 60
@@ -109,6 +111,8 @@ def _mistake(
         return _in_route(found, sources)
     if found.kind == "extra_forbidden":
         return unknown(".".join(found.place), sources, fields)
+    if found.place[:1] == (MODEL_TABLES,) and len(found.place) > 2:
+        return _in_model(found, values, sources)
     name = next(one for length in (2, 1) if (one := ".".join(found.place[:length])) in fields)
     where = place(name, sources.get(name, DEFAULT))
     if found.kind == "value_error":
@@ -118,6 +122,16 @@ def _mistake(
     if name in SECRET or name not in values:
         return f"{where} {reason}"
     return f"{where} is {_shown(values[name])} and {reason}"
+
+
+def _in_model(found: Complaint, values: Mapping[str, Any], sources: Mapping[str, str]) -> str:
+    """Return the sentence about a value in the table of a language model."""
+    _, table, name, *_ = found.place
+    where = f"{place(MODEL_TABLES, sources.get(MODEL_TABLES, DEFAULT))}.{table}.{name}"
+    wanted = accepted(f"{MODEL_TABLES}.{name}", ModelSettings.model_fields[name])
+    given = values.get(MODEL_TABLES, {}).get(table, {}).get(name)
+    shown = f" is {_shown(given)} and" if isinstance(given, int | float | str) and "key" not in name else ""
+    return f"{where}{shown} has to be {wanted}" if wanted else f"{where} {found.reason}"
 
 
 def _in_route(found: Complaint, sources: Mapping[str, str]) -> str:
@@ -178,7 +192,7 @@ def accepted(name: str, field: FieldInfo) -> str:
     limits = {
         limit: value
         for part in field.metadata
-        for limit in ("gt", "ge", "le", "max_length", "pattern")
+        for limit in ("gt", "ge", "le", "min_length", "max_length", "pattern")
         if (value := getattr(part, limit, None)) is not None
     }
     if choice := CHOICE.fullmatch(limits.get("pattern", "")):
@@ -186,8 +200,10 @@ def accepted(name: str, field: FieldInfo) -> str:
     if name in EXPECTATIONS:
         return EXPECTATIONS[name]
     noun = TYPES.get(getattr(kind, "__name__", ""), "")
+    noun = "a table" if noun == TYPES["dict"] else noun
     if kind is str and "max_length" in limits:
-        return f"a string of at most {limits['max_length']:,} characters"
+        least = f"{limits['min_length']:,} to" if "min_length" in limits else "at most"
+        return f"a string of {least} {limits['max_length']:,} characters"
     return noun + _range(limits)
 
 
@@ -195,10 +211,17 @@ def _range(limits: Mapping[str, Any]) -> str:
     """Return the words for the lower and upper limit, or "" if there is none."""
     least, most = limits.get("ge", limits.get("gt")), limits.get("le")
     if "gt" in limits:
-        return f" above {least:g}, {most:g} at most" if most is not None else f" above {least:g}"
+        above = f" above {_number(least)}"
+        return f"{above}, {_number(most)} at most" if most is not None else above
     if least is None:
         return ""
-    return f" from {least:g} to {most:g}" if most is not None else f" of at least {least}"
+    return (
+        f" from {_number(least)} to {_number(most)}" if most is not None else f" of at least {_number(least)}"
+    )
+
+
+def _number(limit: float) -> str:
+    return str(int(limit)) if float(limit).is_integer() else f"{limit:g}"
 
 
 def _either(words: Collection[Any]) -> str:

@@ -50,7 +50,7 @@ app = typer.Typer(
 app.add_typer(typer.Typer(), name="bench", help="Measure latency; its commands measure the rest.")
 app.add_typer(typer.Typer(), name="models", help="List, fetch, find and verify the weights of models.")
 app.add_typer(typer.Typer(), name="recordings", help="List, export and delete recordings of calls.")
-app.add_typer(typer.Typer(), name="cache", help="Count or delete cached answers.")
+app.add_typer(typer.Typer(), name="cache", help="Fill, count or delete cached answers.")
 app.command()(plan)
 app.command()(deploy)
 app.command()(calls)

@@ -25,6 +25,10 @@ class BudgetSettings(BaseModel):
     warn_at: float = Field(WARN_AT, gt=0.0, le=1.0, description="share of a budget that leads to a warning")
     words: str = Field(SPENT, max_length=1_000, description="said before a call ends whose budget is spent")
 
+    def costs(self) -> str:
+        """Return the name of a limit of cost, "" if there is none."""
+        return next((name for name in ("call_cost", "key_cost", "day_cost") if getattr(self, name)), "")
+
     def budgets(self) -> Budgets | None:
         """Return the budgets of a server, None where no limit is set."""
         call = BudgetLimit(self.call_tokens, self.call_cost)

@@ -39,6 +39,8 @@ class Moderation:
         try:
             fields = {"model": self._model} if self._model else {}
             answer = await self._client.moderations.create(input=text, **fields)
+            if not isinstance(answer.results, list) or len(answer.results) != 1:
+                raise TypeError("the answer has no list results with one entry")
             (result,) = answer.results
             flagged, categories = result.flagged, result.categories
             if not isinstance(flagged, bool):

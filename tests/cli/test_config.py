@@ -85,6 +85,16 @@ def mistakes_of(flags: Mapping[str, Any] | None = None) -> list[str]:
             'a table, as {method = "ngram", num_speculative_tokens = 3}',
         ),
         (
+            '[models.a]\nurl = "http://127.0.0.1/v1"\ncontext = 10',
+            "models.a.context is 10 and has to be a whole number from 512 to 10000000",
+        ),
+        (
+            '[models.a]\nurl = "http://127.0.0.1/v1"\ninput_price = -1',
+            "models.a.input_price is -1 and has to be a number of at least 0",
+        ),
+        ('[guard]\nsay = ""', "guard.say is '' and has to be a string of 1 to 200 characters"),
+        ("budget = 5", "budget is 5 and has to be a table"),
+        (
             "min_wait_ms = 5000",
             "min_wait_ms is 5000, which is more than 2200, the value of max_wait_ms (default)",
         ),
@@ -199,3 +209,13 @@ def test_all_mistakes_are_reported_at_once_one_line_each(tmp_path: Path) -> None
         "error: rejoinder.toml: twilio_auth_token has to be a string",
         "error: rejoinder.toml: there is no setting 'tss'; did you mean tts?",
     ]
+
+
+def test_cost_limit_without_a_price_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "rejoinder.toml"
+    model = '[models.big]\nurl = "http://127.0.0.1/v1"\nmodel = "m"\n'
+    file.write_text(f'llm = "big"\n[budget]\nday_cost = 5.0\n{model}')
+    needed = "set input_price and output_price in its table [models.NAME]"
+    assert mistakes_of() == [f"budget.day_cost: no model in llm has a price: {needed}"]
+    file.write_text(f'llm = "big"\n[budget]\nday_cost = 5.0\n{model}output_price = 1.0\n')
+    assert load({})[0].budget.day_cost == 5.0

@@ -45,6 +45,17 @@ def check_models(settings: Settings) -> Iterator[Check]:
         yield Check("turn", "ok", "off: only words and silence end a turn")
 
 
+def check_guard(settings: Settings) -> Iterator[Check]:
+    """Check what the rules of the guard need, if there are any."""
+    try:
+        if settings.guard.guard():
+            yield Check("guard", "ok", "its rules can run")
+    except PackageMissing as error:
+        yield Check("guard", "missing", str(error), error.fix)
+    except ModelError as error:
+        yield Check("guard", "broken", str(error), "change [guard]")
+
+
 def check_llms(settings: Settings) -> Iterator[Check]:
     """Check each language model of the list, the one for a busy machine, and the rules between them.
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rejoinder.agent.cli.doctor.machine import Check, check_cache, check_gpu, check_libraries, check_machine
-from rejoinder.agent.cli.doctor.models import check_models, check_port
+from rejoinder.agent.cli.doctor.models import check_guard, check_models, check_port
 from rejoinder.agent.config import Settings
 
 STYLES = {"ok": "green", "missing": "yellow", "broken": "red"}
@@ -32,6 +32,7 @@ def examine(settings: Settings) -> list[Check]:
         *check_libraries(settings),
         check_cache(settings),
         *check_models(settings),
+        *check_guard(settings),
         check_port(settings),
     ]
 
