@@ -86,6 +86,7 @@ async def show(call: Call, playback: Playback, rate: int, console: Console) -> N
     rate: of the speaker, in hertz. Cancelling prints the unfinished lines.
     """
     transcript, loudspeaker = TranscriptView(), Loudspeaker(playback, rate)
+    call.follow_playback(loudspeaker.position)
     # Each event redraws the lines; there is no refresh thread.
     with Live(console=console, auto_refresh=False, transient=True) as live:
         try:
@@ -99,7 +100,7 @@ async def show(call: Call, playback: Playback, rate: int, console: Console) -> N
                     case OutputResumed():
                         playback.release()
                     case Reconnected(missed=True):
-                        loudspeaker.cut()
+                        loudspeaker.clear()
                     case ReplyDone(status="completed" | "incomplete"):
                         loudspeaker.finish()
                     case SpeechStarted() | ReplyDone():

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import json
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Self
 
@@ -50,6 +50,14 @@ class Call:
     def session(self) -> Raw:
         """The last state of the session that the server sent."""
         return self._conversation.session
+
+    def follow_playback(self, position: Callable[[], tuple[str, int] | None]) -> None:
+        """Report what was played whenever the call resumes, so that a restarted server hardly repeats a word.
+
+        position: returns the item that was played last and how many milliseconds of it, None where unknown.
+        After ``Reconnected(missed=True)`` it counts the audio of an item from there on.
+        """
+        self._conversation.position = position
 
     @property
     def over(self) -> str:

@@ -164,7 +164,7 @@ class Connection:
         conversation = self._conversation
         if conversation.over:
             raise CallLost(conversation.over, NORMAL)
-        place = returning(self._url, conversation.id, conversation.last_event)
+        place = returning(self._url, conversation.id, conversation.last_event, conversation.played())
         socket = await open_socket(place, self._key)
         try:
             return await self._greeted(socket)
@@ -186,7 +186,9 @@ class Connection:
         async with asyncio.timeout(GREETING_SECONDS):
             hello = await greeting(socket)
             resumed = conversation.resumed_by(hello)
-            after = await _resumed_after(socket) if resumed else None
+            back = await _resumption(socket) if resumed else {}
+        if item := back.get("item_id"):
+            conversation.resent(item, back.get("audio_start_ms", 0))
         for message in [] if resumed else conversation.start_again(hello):
             await socket.send(message)
         for message in conversation.unconfirmed():
@@ -198,13 +200,12 @@ class Connection:
             await socket.close()
             raise CallLost(conversation.over, NORMAL)
         conversation.session, self._socket = hello["session"], socket
-        return Reconnected(resumed, after is None, hello)
+        return Reconnected(resumed, back.get("after") is None, hello)
 
 
-async def _resumed_after(socket: ClientConnection) -> str | None:
-    """Return the event after which the conversation continues, None if some events are lost."""
+async def _resumption(socket: ClientConnection) -> Raw:
+    """Return the event that names the place at which the conversation continues."""
     while True:
         event: Raw = json.loads(await socket.recv())
         if event["type"] == "rejoinder.resumed":
-            after: str | None = event.get("after")
-            return after
+            return event

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 from rejoinder.agent.client.events import (
@@ -38,10 +39,12 @@ class Conversation:
 
     session: the last state that the server sent. over: why the call ended, "" while it goes on. id,
     last_event: name the place at which the conversation resumes, "" if unknown. due: whether the reply that
-    was requested last has to be requested again now.
+    was requested last has to be requested again now. position: returns the item that was played last and how
+    many milliseconds of it, counted over the newest socket that has sent it; None where unknown.
     """
 
     def __init__(self) -> None:
+        self.position: Callable[[], tuple[str, int] | None] = lambda: None
         self.session: Raw = {}
         self.over = self.id = self.last_event = ""
         self.due = False
@@ -50,6 +53,7 @@ class Conversation:
         self._configured: Raw = {}
         self._replies: list[str] = []  # begun, and not done
         self._items: dict[str, str] = {}
+        self._resent = ("", 0)
 
     # --- to the server ----------------------------------------------------------------------------------
 
@@ -116,6 +120,17 @@ class Conversation:
     def resumed_by(self, hello: Raw) -> bool:
         """Return whether a server's greeting continues this conversation."""
         return bool(self.session) and hello["session"].get("id") == self.session.get("id")
+
+    def resent(self, item: str, start_ms: int) -> None:
+        """Remember that the server sends an item again, from this position on."""
+        self._resent = item, start_ms
+
+    def played(self) -> tuple[str, int] | None:
+        """Return the item that was played last, and how many milliseconds of it, None where unknown."""
+        if (position := self.position()) is None:
+            return None
+        item, ms = position
+        return item, ms + (self._resent[1] if item == self._resent[0] else 0)
 
     def start_again(self, hello: Raw) -> list[str]:
         """Forget the old conversation, and return the messages that configure the new one like it."""

@@ -36,11 +36,27 @@ class Loudspeaker:
         self._place = 0
         self._add(self._converter.finish())
 
-    def cut(self) -> list[tuple[str, int]]:
-        """Drop the queued audio. Return the items that this cuts, with the milliseconds that were played.
+    def position(self) -> tuple[str, int] | None:
+        """Return the item that was played last and how many milliseconds of it, None before the first one."""
+        played = self._put - self._playback.waiting
+        begun = [(item, start) for item, start in self._begun if start < played]
+        if not begun:
+            return None
+        item, start = begun[-1]
+        return item, (played - start) * 1000 // (2 * self._rate)
 
-        Audio that the device has already taken will sound, so it counts as played.
+    def cut(self) -> list[tuple[str, int]]:
+        """Drop the queued audio, and what still arrives of its items.
+
+        Return the items that this cuts, with the milliseconds that were played. Audio that the device has
+        already taken will sound, so it counts as played.
         """
+        lost = self.clear()
+        self._cut = frozenset(item for item, _ in lost)
+        return lost
+
+    def clear(self) -> list[tuple[str, int]]:
+        """Drop the queued audio: the server sends its items again. Return as ``cut``."""
         self._place = 0
         self._converter.finish()
         waiting = self._playback.clear()
@@ -51,7 +67,6 @@ class Loudspeaker:
             for item, start in self._unplayed(waiting)
         ]
         self._put, self._begun = 0, []
-        self._cut = frozenset(item for item, _ in lost)
         return lost
 
     def _unplayed(self, waiting: int) -> list[tuple[str, int]]:

@@ -57,14 +57,19 @@ def realtime_url(url: str) -> str:
     return urlunsplit(parts._replace(scheme=scheme, path=path))
 
 
-def returning(url: str, conversation: str, last_event: str) -> str:
-    """Return the address at which a conversation continues; ``url`` if there is no conversation yet."""
+def returning(url: str, conversation: str, last_event: str, played: tuple[str, int] | None = None) -> str:
+    """Return the address at which a conversation continues; ``url`` if there is no conversation yet.
+
+    played: the item that was played last and how much of it in milliseconds, None where unknown.
+    """
     if not conversation:
         return url
     parts = urlsplit(url)
     asked = [*parse_qsl(parts.query), ("conversation_id", conversation)]
     if last_event:
         asked.append(("last_event_id", last_event))
+    if played:
+        asked += [("item_id", played[0]), ("audio_end_ms", str(played[1]))]
     return urlunsplit(parts._replace(query=urlencode(asked)))
 
 

@@ -59,6 +59,7 @@ export class Call {
     this.text = "";
     this.connection = new Connection({
       signal: this.signal,
+      played: () => this.conversation.speech.position(),
       onEvent: (event) => this.conversation.receive(event),
       onSlow: () => showProblem(slowNetwork()),
       onLost: (close) => {

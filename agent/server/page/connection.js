@@ -1,5 +1,5 @@
 // A connection that outlives its sockets. After a loss it opens a new socket, with waits that double, and sends the
-// server the conversation's id and the last event that arrived.
+// server the conversation's id, the last event that arrived, and what was played.
 
 import { Session } from "./session.js";
 
@@ -17,9 +17,11 @@ export function nextWait({ code, reason, expired }, tries, begun) {
 }
 
 export class Connection {
-  /** `onLost(close)`: another attempt follows; `onGone(close)`: none follows. For `close` see session.js. */
-  constructor({ signal, onEvent, onSlow, onLost, onGone }) {
-    Object.assign(this, { signal, onEvent, onSlow, onLost, onGone });
+  /**
+   * `onLost(close)`: another attempt follows; `onGone(close)`: none follows. For `close` and `played()` see session.js.
+   */
+  constructor({ signal, played, onEvent, onSlow, onLost, onGone }) {
+    Object.assign(this, { signal, played, onEvent, onSlow, onLost, onGone });
     this.tries = 0;
     this.begun = false;
     this.session = null;
@@ -36,7 +38,7 @@ export class Connection {
     this.timer = null;
     const opened = performance.now();
     this.session = new Session({
-      place: this.place,
+      place: { ...this.place, played: this.played() },
       onSlow: this.onSlow,
       onEvent: (event) => {
         if (event.type === "session.created") this.begun = true;

@@ -21,6 +21,7 @@ export class Conversation {
     };
     this.speech = new Speech({ ...given, send: this.send });
     this.session = null; // id of the server's session that has this conversation
+    this.beginning = null; // id of a new session that gets the history as soon as playback has ended
     this.ready = false; // whether the server takes events
     this.#forget();
   }
@@ -67,7 +68,7 @@ export class Conversation {
         this.#addMissedItem(event.item);
         break;
       case "rejoinder.resumed":
-        if (!event.after && event.item_id) this.speech.resent(event.item_id);
+        if (!event.after && event.item_id) this.speech.resent(event.item_id, event.audio_start_ms);
         break;
       case "input_audio_buffer.speech_started":
         this.userSpeaking = true;
@@ -138,7 +139,10 @@ export class Conversation {
     this.showProblem(null);
     if (id === this.session) this.#resume();
     else if (!this.session) this.#sendHistory(id);
-    else this.settle().then(() => this.#sendHistory(id));
+    else {
+      this.beginning = id;
+      this.settle().then(() => this.beginning === id && this.#sendHistory(id));
+    }
   }
 
   // The server first sends the events that the page missed, then the answer to this event. Only then is it clear
@@ -174,7 +178,7 @@ export class Conversation {
   /** The socket broke off. The received part of the answer plays on: the rest may still come. */
   lost() {
     this.ready = this.requestedHere = false;
-    this.resolveSettled = null;
+    this.beginning = this.resolveSettled = null;
   }
 
   /** End the conversation. Resolves when the player has reported how much was heard, or after REPORT_TIMEOUT. */

@@ -13,7 +13,8 @@ const UNREACHABLE = 4000; // close code: the page will come back; browsers canno
 
 export class Session {
   /**
-   * `place`: {conversation, last}, the id of the conversation to resume and of the newest event received, if any.
+   * `place`: {conversation, last, played}, the id of the conversation to resume and of the newest event received, if
+   * any; and {item, ms}, how much of the newest item was played, null where unknown.
    * `onEvent(event)`; `onSlow()` when microphone audio was dropped; `onClose({code, reason, greeted, expired})` once,
    * unless the page closed the socket. The browser reports a broken socket with code 1006. `expired`: whether the call
    * reached the server's time limit.
@@ -66,10 +67,14 @@ export class Session {
   }
 }
 
-function address({ conversation, last }) {
+function address({ conversation, last, played }) {
   const url = new URL("v1/realtime?model=default&trace=true&hold=true", document.baseURI);
   if (conversation) url.searchParams.set("conversation_id", conversation);
   if (last) url.searchParams.set("last_event_id", last);
+  if (conversation && played) {
+    url.searchParams.set("item_id", played.item);
+    url.searchParams.set("audio_end_ms", played.ms);
+  }
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
   return url;
 }

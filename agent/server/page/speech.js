@@ -15,7 +15,10 @@ export class Speech {
     this.spoken = new Map(); // item id -> SpokenText, for items that may still be interrupted
     this.silenced = new Set(); // interrupted items; their audio that still arrives is dropped
     this.audible = false; // the player has something to play
-    this.repeated = null; // {id, letters, ms}: an item that the server sends again, and the part received before
+    // {id, letters, parts}: an item that the server sends again, the text received before, and its audio here: part
+    // {ms, start} begins after ms, with the item's position start
+    this.repeated = null;
+    this.newest = null; // {id, heard, rendered, at}: the item played last, in samples, and the time of that report
     this.begin();
     this.more = false; // whether the response in progress may have more audio
   }
@@ -38,9 +41,26 @@ export class Speech {
    * The server has not kept all events that the page missed, and sends this item again: its whole text, and the audio
    * that the page has not received. Positions in its audio count from there.
    */
-  resent(id) {
+  resent(id, start) {
     const { text, received } = this.#spokenText(id);
-    this.repeated = { id, letters: text.length, ms: toMs(received) };
+    // What was received before may still wait in the player, with the positions of an earlier repeat.
+    const before = this.repeated?.id === id ? this.repeated.parts : [{ ms: 0, start: 0 }];
+    this.repeated = { id, letters: text.length, parts: [...before, { ms: toMs(received), start }] };
+  }
+
+  /** Return {item, ms}, how much of the item played last was heard, null before the first one. */
+  position() {
+    if (!this.newest) return null;
+    const { id, heard, rendered, at } = this.newest;
+    const ms = toMs(Math.min(rendered, heard + ((this.now() - at) * RATE) / 1000)); // what was under way has arrived
+    const part = this.repeated?.id === id ? this.repeated.parts.findLast((each) => each.ms <= ms) : { ms: 0, start: 0 };
+    return { item: id, ms: ms - part.ms + part.start };
+  }
+
+  #follow(id, rendered) {
+    const heard = Math.max(0, rendered - this.player.underway());
+    this.newest = { id, heard, rendered, at: this.now() };
+    return heard;
   }
 
   text({ item_id: id, delta }) {
@@ -109,6 +129,7 @@ export class Speech {
   played(report) {
     if (report.playing) this.#playing(report);
     else if (report.finished) {
+      this.#follow(report.finished, report.samples);
       this.transcript.mark(report.finished, { playedMs: toMs(report.samples) });
       this.#settle(report.finished);
     } else if (report.flushed) {
@@ -122,7 +143,7 @@ export class Speech {
     this.audible = true;
     this.showLevel(level);
     this.transcript.mark(id, { playedMs: toMs(samples) });
-    const heard = samples - this.player.underway();
+    const heard = this.#follow(id, samples);
     const spoken = this.spoken.get(id);
     if (!spoken) return;
     this.transcript.reveal(id, spoken.begun(heard, RATE));
@@ -138,10 +159,11 @@ export class Speech {
   }
 
   #cut(id, rendered) {
-    const samples = Math.max(0, rendered - this.player.underway());
+    const samples = this.#follow(id, rendered);
+    this.newest.rendered = samples; // the rest was flushed
     this.transcript.mark(id, { playedMs: toMs(samples) });
     this.#cutAfter(id, this.#spokenText(id).heardLetters(samples, RATE));
-    const before = this.repeated?.id === id ? this.repeated.ms : 0;
+    const before = this.repeated?.id === id ? this.repeated.parts.at(-1).ms : 0;
     const played = Math.max(0, toMs(samples) - before);
     this.#housekeep({ type: "conversation.item.truncate", content_index: 0, audio_end_ms: played }, id);
     this.#housekeep({ type: "conversation.item.retrieve" }, id); // its transcript now has exactly the heard words

@@ -7,6 +7,7 @@ import threading
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
@@ -77,11 +78,13 @@ def test_dropped_socket_is_opened_again_and_the_answer_goes_on(tmp_path: Path) -
 
     async def act() -> None:
         received: list[dict[str, Any]] = []
+        addresses: list[str] = []
         async with (
             wire_to(server.port) as wire,
             browsing(tmp_path, [silence(1), noise(1), silence(60)]) as (page, errors),
         ):
             page.on("websocket", lambda ws: ws.on("framereceived", lambda f: received.append(json.loads(f))))
+            page.on("websocket", lambda ws: addresses.append(ws.url))
             await page.goto(wire.http)
             await page.click("#talk")
             for number in (1, 2):
@@ -96,6 +99,10 @@ def test_dropped_socket_is_opened_again_and_the_answer_goes_on(tmp_path: Path) -
             sent_ms = sum(len(base64.b64decode(delta)) for delta in deltas.values()) // 48
             played_ms = await page.get_attribute(".entry.agent", "data-played-ms")
             assert int(played_ms or 0) == sent_ms, "all of it, and once"
+            reported = [dict(parse_qsl(urlsplit(address).query)) for address in addresses]
+            assert [query.get("item_id", "")[:5] for query in reported] == ["", "item_", "item_"]
+            first, second = (int(query["audio_end_ms"]) for query in reported[1:])
+            assert 0 < first < second <= sent_ms, "what the loudspeaker had played at each loss"
             await wire.cut(refuse=True)
             await becomes_true(page, RECONNECTING)
             await page.fill("#text", "Thank you.")
