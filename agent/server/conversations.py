@@ -15,6 +15,7 @@ from rejoinder.agent.server.journal.store import WriteRefusal
 from rejoinder.agent.server.keys import Keys, hashed
 from rejoinder.agent.server.limits import Limits
 from rejoinder.agent.wires.call import Call
+from rejoinder.agent.wires.failures import SHUTTING_DOWN
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.agent.wires.realtime.resumable_socket import Ended, ResumableSocket, SocketLease
 
@@ -116,7 +117,8 @@ class Conversations:
         key: that the client presents. owner: the hash of the API key that the call counts for, "" for none.
         recorder: as in ``ActiveCall``. Cancelling stops waiting and does not end the call.
         """
-        begun = ActiveCall(call, socket, hashed(key), owner, recorder)
+        begun_with = str(recorder.about["shown"]) if recorder else hashed(key)
+        begun = ActiveCall(call, socket, begun_with, owner, recorder)
         self._begun[socket.conversation] = begun
         self._lines.add(call)
         task = asyncio.create_task(self._run(begun), name="call")
@@ -169,7 +171,8 @@ class Conversations:
             code, reason = await begun.call.run()
         finally:
             if self._journal and begun.recorder:
-                self._journal.end(begun.recorder, keep=self._closing)
+                cut_off = self._closing and begun.call.feed.reason == SHUTTING_DOWN
+                self._journal.end(begun.recorder, keep=cut_off)
             self._forget(begun)
             begun.socket.end(code, reason)
 

@@ -54,12 +54,12 @@ from rejoinder.pipeline import (
     MonitoredLlm,
     Options,
     Overloaded,
-    PipelineError,
     ProtocolError,
     ToolLlm,
     Tools,
 )
 from rejoinder.pipeline.engines import call_id
+from rejoinder.pipeline.errors import HungUp
 
 log = logging.getLogger(__name__)
 
@@ -108,11 +108,13 @@ class Switchboard:
         self._guard = guard
         self._budgets = settings.budget.budgets()
 
-    def options(self, key: str = "") -> Options:
-        """Return the options of a session with the agent that takes new calls. key: that the client shows."""
+    def options(self, owner: str = "") -> Options:
+        """Return the options of a session with the agent that takes new calls.
+
+        owner: the hash of the API key that the session counts for, "" for none.
+        """
         given = replace(self._settings.options(), guard=self._guard)
         options = self._hosting.current.options(given)
-        owner = self._keys.owner(key)
         cache = self._answers.of(owner) if self._answers else None
         budget = self._budgets.of(owner) if self._budgets else None
         return replace(options, key=owner, cache=cache, budget=budget)
@@ -160,6 +162,7 @@ class Switchboard:
         id_, known = back.conversation if found else new_conversation(), session is not None or bool(found)
         async with self.admission.accepted(websocket, "realtime", known, id_, owner) as transport:
             if transport and (begun := self.conversations.find(back.conversation, key)):
+                self.admission.begun(transport)
                 await _resume(begun, SocketLease(transport), back)  # it came twice, and the other was faster
             elif transport:
                 await self._converse(websocket, transport, session, owner, id_, found, back)
@@ -180,40 +183,41 @@ class Switchboard:
         owner: the hash of the API key that it counts for. id_: of the conversation.
         """
         key, query = shown(websocket.scope), found.query if found else dict(websocket.query_params)
-        options = replace(self.options(key), holds_audio=flag_of(query, "hold"), key=owner)
-        options = replace(options, greeting="") if found else options
+        options = replace(self.options(owner), holds_audio=flag_of(query, "hold"))
         model, trace = query.get("model", "default"), flag_of(query, "trace")
         wire = self.wire(options, model, trace, id_, found.session if found else "")
         info = http_info(websocket, wire, query)
-        agent = await self._answer(transport, info, wire, options)
-        if found and (begun := self.conversations.find(back.conversation, key)):
-            if agent:  # the client came twice, and its other socket was faster
-                agent.end(JUST_ENDED[1], 0.0)
-            self.admission.begun(transport)
-            await _resume(begun, SocketLease(transport), back)
-            return
-        if found:  # not before: a server that cannot take the call leaves it to the one that has it
-            try:
+        agent = await self._answer(transport, info, wire, options, greets=found is None)
+        try:
+            if found and (begun := self.conversations.find(back.conversation, key)):
+                self.admission.begun(transport)
+                lease = SocketLease(transport)  # the client came twice, and its other socket was faster
+                await _resume(begun, lease, back)
+                raise HungUp(JUST_ENDED[1])
+            if found:  # not before: a server that cannot take the call leaves it to the one that has it
                 found = await self._take_over(wire, found, back)
-            except PipelineError as error:
-                if agent:
-                    agent.end(str(error), 0.0)
-                raise
-        else:
-            wire.wanted = back.conversation
-            if session:
-                wire.prepare(session)
-        kept = self.conversations.record(wire, key, info.query, found)
-        lease = SocketLease(transport)
-        socket = ResumableSocket(lease, wire, self._settings.resume_s, kept)
-        who = caller(transport.client, owner)
-        models, observers = self._models_of(agent), self._observers(transport, info)
+            else:
+                wire.wanted = back.conversation
+                if session:
+                    wire.prepare(session)
+            kept = self.conversations.record(wire, key, info.query, found)
+            lease = SocketLease(transport)
+            socket = ResumableSocket(lease, wire, self._settings.resume_s, kept)
+            who = caller(transport.client, owner)
+            models, observers = self._models_of(agent), self._observers(transport, info)
+            recorder = recorder_of(self._recordings, info)
+        except BaseException as error:
+            if agent:
+                agent.end(str(error), 0.0)
+            if isinstance(error, HungUp):
+                return
+            raise
         if kept:
             observers.append(kept)
         if agent and kept:
             agent.recorded = kept.written
-        recorder = recorder_of(self._recordings, info)
         call = Call(socket, models, wire.options(), wire, self._traces, who, agent, observers, recorder)
+        call.departure.speaks = kept is None  # else the caller goes on elsewhere, in mid-reply
         self.admission.begun(transport)
         await hang_up(transport, *await self.conversations.begin(call, socket, lease, key, owner, kept))
 
@@ -248,9 +252,9 @@ class Switchboard:
                 return
             self._lines.release(transport)  # it is no call before its start message
             if carrier := await pick_up(transport):
-                if reason := self.closed():
-                    raise Overloaded(reason)
-                phone = Phone(carrier, self.options(key))
+                if self._drain.reason:  # the server may have begun to drain meanwhile
+                    raise Overloaded(self._drain.reason)
+                phone = Phone(carrier, self.options(self._keys.owner(key)))
                 who = caller(transport.client, self._keys.owner(key), phone.number)
                 info = phone_info(phone, http_info(websocket, phone))
                 await self._hold(transport, phone, phone.options, who, info)
@@ -266,7 +270,7 @@ class Switchboard:
         async with self.admission.accepted(websocket, "pcm", session is not None) as transport:
             if not transport:
                 return
-            options = self.options(key)
+            options = self.options(self._keys.owner(key))
             if session:
                 begun = self.wire(options)
                 begun.prepare(session)
@@ -291,11 +295,12 @@ class Switchboard:
             self._lines.release(line)
 
     async def _answer(
-        self, transport: Transport, info: CallInfo, wire: Wire, options: Options
+        self, transport: Transport, info: CallInfo, wire: Wire, options: Options, greets: bool = True
     ) -> AgentCall | None:
         """Take a line for a call that has none, and run the agent's hooks before it.
 
-        The line is to be released when the call begins, or does not.
+        The line is to be released when the call begins, or does not. greets: False for a conversation that
+        has begun elsewhere.
 
         Raises Overloaded if no line is free and none can be freed, and ProtocolError if the agent refuses.
         """
@@ -306,7 +311,10 @@ class Switchboard:
             agent = await self._hosting.current.answer(info, options)
         except RefusedCall as refused:
             raise ProtocolError(str(refused)) from None
+        if not greets:
+            wire.adopt(replace(options, greeting=""))
         if agent:
+            agent.call.greeting = agent.call.greeting if greets else ""
             wire.adopt(agent.call.options)
             learn(self._models_of(agent), agent.call.greeting)
         return agent

@@ -18,15 +18,19 @@ CLIENT_BUFFER_SECONDS = 0.3
 
 
 class Departure:
-    """Ends one call, once ``begin`` is called."""
+    """Ends one call, once ``begin`` is called.
+
+    speaks: whether the caller hears a goodbye; False where the conversation goes on at another server.
+    """
 
     def __init__(self) -> None:
+        self.speaks = True
         self._words = ""
         self._begun = asyncio.Event()
 
     def begin(self, words: str) -> None:
         """End the call. words: said to the caller before, "" for none."""
-        self._words = words.strip()
+        self._words = words.strip() if self.speaks else ""
         self._begun.set()
 
     async def run(self, session: Session, playing: Callable[[], bool]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rejoinder.pipeline.audio.chunk import Words
 from rejoinder.pipeline.options import ReplyRequest
@@ -27,7 +27,8 @@ class ReplyPosition:
     turn: its number. sent: seconds of audio sent. heard: the words that were heard, by the play-out clock.
     before: the words of the clauses that ended long ago. clauses: the others whose audio has begun.
     written: the words of the reply as far as they are known. whole: whether it has no others. stopped:
-    whether it was cut off or failed: nothing of it is left to say. instructions, cue: of its request.
+    whether it was cut off or failed: nothing of it is left to say. instructions, cue, speaks,
+    interruptible: of its request.
     """
 
     turn: int
@@ -40,12 +41,16 @@ class ReplyPosition:
     stopped: bool
     instructions: str | None = None
     cue: str = ""
+    speaks: bool | None = None
+    interruptible: bool = True
 
     def heard_until(self, played: float) -> str:
         """Return the words heard in the first ``played`` seconds, as the client reports them.
 
-        They may be more than were sent when the position was taken.
+        They may be more than were sent when the position was taken. Text without audio has been read.
         """
+        if not (self.clauses or self.before):
+            return self.heard
         known = (
             SpokenClause(text, start, math.inf if end is None else end, words)
             for text, start, end, words in self.clauses
@@ -61,11 +66,12 @@ class ReplyPosition:
         if self.stopped:
             return []
         rest = unheard(self.written, heard)
-        known = [ReplyRequest(words=rest)] if rest else []
+        same = ReplyRequest(speaks=self.speaks, interruptible=self.interruptible)
+        known = [replace(same, words=rest)] if rest else []
         if self.whole:
             return known
         cue = LOST_CUE if self.written else self.cue
-        return [*known, ReplyRequest(instructions=self.instructions, cue=cue)]
+        return [*known, replace(same, instructions=self.instructions, cue=cue)]
 
 
 def position_of(reply: Reply, now: float, is_over: bool) -> ReplyPosition:
@@ -81,7 +87,7 @@ def position_of(reply: Reply, now: float, is_over: bool) -> ReplyPosition:
         written = spoken  # what no guard has passed is not said
         whole = outcome.ended and outcome.status != "cancelled"
     else:
-        whole = True
+        whole = outcome.ended or not reply.generation.calls  # calls enter the history at the end
     times = [
         (clause.text, clause.start, None if math.isinf(clause.end) else clause.end, clause.words)
         for clause in playout.clauses[len(early) :]
@@ -97,6 +103,8 @@ def position_of(reply: Reply, now: float, is_over: bool) -> ReplyPosition:
         is_over or outcome.failed or outcome.excused is not None or outcome.refused != "",
         reply.request.instructions,
         reply.request.cue,
+        reply.request.speaks,
+        reply.request.interruptible,
     )
 
 

@@ -29,6 +29,8 @@ POSITION_S = 0.2
 """Interval between two writes of a position, in seconds. What is heard after the last one is said again."""
 ALIVE_S = 5.0
 """Interval between two signs of life of each conversation, in seconds."""
+SLOW_S = 0.05
+"""Time of a write, in seconds, from which on no call waits for the next ones."""
 WRITTEN_S = 0.25
 """Longest wait of a call for its write, in seconds. A disk that hangs holds up no conversation longer."""
 FIND_S = 2.0
@@ -254,7 +256,7 @@ class Journal:
                 if self._ended[0] == ended:  # else it was the oldest of too many
                     self._ended.popleft()
             if written:
-                self._writes.succeeded(loop.time() - began, WRITTEN_S)
+                self._writes.succeeded(loop.time() - began, SLOW_S)
         except asyncio.CancelledError:  # the last write follows
             self._write_again()
             raise
@@ -284,7 +286,14 @@ class Journal:
                 continue  # its call has ended meanwhile
             if not (alive or recorder.has_changed):
                 continue
-            save = recorder.save()
+            try:
+                save = recorder.save()
+            except Exception:  # of one call: the others are written
+                log.exception("a conversation cannot be written")
+                self._stop(recorder, "it cannot be written")
+                continue
+            if not (save.parts or alive or save.new):
+                continue
             if recorder.oversized:
                 self._stop(recorder, "it is too long")
                 self._ended.append((recorder.key, recorder.generation))

@@ -20,13 +20,14 @@ from rejoinder.pipeline import (
     ReplyStarted,
     ReplyText,
     Session,
+    SpeechStarted,
 )
 
 if TYPE_CHECKING:
     from rejoinder.agent.server.journal.journal import Journal
 
 CHANGES = (
-    *(EndOfTurn, NothingSaid, NobodySpoke, ReplyStarted, ReplyText, ReplyCalled, ReplyDone),
+    *(SpeechStarted, EndOfTurn, NothingSaid, NobodySpoke, ReplyStarted, ReplyText, ReplyCalled, ReplyDone),
     ToolReturned,
 )
 """Events that change a conversation."""
@@ -66,7 +67,7 @@ class ConversationRecorder:
         self.oversized = False
         self._journal = journal
         self._wire = wire
-        self._about = about
+        self.about = about
         self._session: Session | None = None
         self._changed = self._spoke = False
         self._reply = b""
@@ -119,7 +120,7 @@ class ConversationRecorder:
         parts: dict[str, bytes] = {}
         if (session := self._session) is not None and self.has_changed:
             if self._changed:
-                state = {**self._wire.saved(session.history.entries), "about": self._about}
+                state = {**self._wire.saved(session.history.entries), "about": self.about}
                 body = encoded_state(state)
                 if body is not None:
                     parts[STATE_PART] = body

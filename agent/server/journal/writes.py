@@ -32,7 +32,7 @@ class Writes:
         self._meters = meters
 
     def succeeded(self, seconds: float, limit: float) -> None:
-        """Take a write. limit: how long calls wait for one, in seconds."""
+        """Take a write. limit: how long one may take that calls wait for, in seconds."""
         if self.failures:
             log.info("conversations are kept again")
         elif self.slow and seconds <= limit:

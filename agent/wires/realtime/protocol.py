@@ -160,6 +160,7 @@ class Realtime:
             "items": self.items.saved(),
             "entries": saved_entries(entries),
             "open": self.responses.open,
+            "due": self._restoration.due if self._restoration else [],
         }
 
     def restore(

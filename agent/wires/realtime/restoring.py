@@ -61,6 +61,11 @@ class Restoration:
         known = [*greeting, resumed(conversation, None, None, 0), *items.as_events(None), *ended]
         return [Restore(self.entries), *known, *self._respond()]
 
+    @property
+    def due(self) -> list[list[Any]]:
+        """The requests whose replies have not begun, in the form in which they are saved."""
+        return [[each.words, each.instructions, each.cue, each.speaks] for each in self.requests]
+
     def follow(self, happened: Event) -> list[Respond]:
         """Take an event of a reply; return the next request once the one before it is done.
 
@@ -69,6 +74,7 @@ class Restoration:
         match happened:
             case ReplyStarted(turn, tag) if tag == GO_ON_TAG:
                 self._turn = turn
+                self.requests.pop(0)
             case ReplyDone(turn, status) if turn == self._turn:
                 self._turn = None
                 if status == "completed":
@@ -77,7 +83,7 @@ class Restoration:
         return []
 
     def _respond(self) -> list[Respond]:
-        return [Respond(replace(self.requests.pop(0), tag=GO_ON_TAG))] if self.requests else []
+        return [Respond(replace(self.requests[0], tag=GO_ON_TAG))] if self.requests else []
 
 
 def restoration(
@@ -105,6 +111,8 @@ def restoration(
         entries[place].text, entries[place].cut = heard, False
         if known is not None:
             _rewrite(known, heard, whole=not requests)
+    if place is None or not any(entry.role == "user" for entry in entries[place + 1 :]):
+        requests += [_request(*each) for each in saved.get("due", ())]
     answered = _answer_calls(entries, items)
     if not requests and entries and answers and _is_spoken(entries[-1]):
         requests = [ReplyRequest()]  # the turn ended, and its reply had not begun
@@ -121,6 +129,10 @@ def _position(saved: Mapping[str, Any]) -> ReplyPosition | None:
         for text, start, end, words in saved["clauses"]
     ]
     return ReplyPosition(**{**saved, "clauses": clauses})
+
+
+def _request(words: str, instructions: str | None, cue: str, speaks: bool | None) -> ReplyRequest:
+    return ReplyRequest(instructions=instructions, speaks=speaks, cue=cue, words=words)
 
 
 def _key(saved: list[Any] | None) -> Key | None:

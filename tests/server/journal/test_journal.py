@@ -22,6 +22,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from rejoinder.agent.client.call import connect
 from rejoinder.agent.client.events import AgentAudio, AgentDelta, Reconnected, ReplyDone
 from rejoinder.agent.server.keys import hashed
+from rejoinder.agent.settings.operating import DRAIN_GOODBYE
 from rejoinder.agent.wires.realtime.restoring import UNKNOWN_RESULT
 
 pytestmark = pytest.mark.server
@@ -83,6 +84,67 @@ def test_a_tool_that_ran_at_the_kill_is_not_run_again(tmp_path: Path, settings: 
             said = [message["content"] for message in llm.prompts[-1] if message["role"] == "assistant"]
             assert " ".join(said).startswith(WORDS), "what the agent said while it called the tool"
     assert (tmp_path / "booked.txt").read_text() == "4\n"
+
+
+def test_a_tool_that_was_called_and_had_not_begun_is_called_after_the_restart(
+    tmp_path: Path, settings: dict[str, str]
+) -> None:
+    """The server is killed while the agent speaks the words in front of the call."""
+    llm = Operator("book", people=4)
+    (tmp_path / "desk.py").write_text(AGENT.replace("WAIT", "0"))
+    port = unused_port()
+    settings |= {"agent": str(tmp_path / "desk.py"), "llm": f"openai:http://127.0.0.1:{port}/v1#m"}
+    with chat_server(port, llm.answer), serving(tmp_path, clean=False, **settings) as server:
+        with Talk(server) as talk:
+            talk.speak()
+            for _ in range(10):
+                talk.until(DELTA)
+            killed(server)
+        assert not (tmp_path / "booked.txt").exists()
+        with again(tmp_path, server, **settings) as restarted, returned(restarted, talk) as after:
+            while "Told: It is booked." not in words(after.seen):
+                after.until(DELTA)
+    assert (tmp_path / "booked.txt").read_text() == "4\n"
+
+
+GREETING_AGENT = """
+from rejoinder import Agent
+
+agent = Agent("You are brief.")
+
+@agent.on_call
+async def greet(call):
+    call.greeting = "Welcome to the bakery."
+"""
+
+
+def test_greeting_of_a_hook_is_said_once(tmp_path: Path, settings: dict[str, str]) -> None:
+    (tmp_path / "desk.py").write_text(GREETING_AGENT)
+    settings |= {"agent": str(tmp_path / "desk.py")}
+    with serving(tmp_path, clean=False, **settings) as server:
+        with Talk(server) as talk:
+            talk.until("response.done")
+            assert words(talk.seen) == "Welcome to the bakery."
+            talk.turn()
+            killed(server)
+        with again(tmp_path, server, **settings) as restarted, returned(restarted, talk) as after:
+            assert after.turn()["status"] == "completed"
+            assert "Welcome" not in words(after.seen)
+
+
+def test_kept_conversation_hears_no_goodbye(tmp_path: Path, settings: dict[str, str]) -> None:
+    settings |= {"llm": THREE_LINES, "drain_s": "0.3"}
+    with serving(tmp_path, **settings) as server, Talk(server) as talk:
+        talk.speak()
+        talk.until(DELTA)
+        server.process.terminate()
+        with pytest.raises(ConnectionClosed):
+            talk.until("never")
+        assert talk.socket.close_code == 1012 and DRAIN_GOODBYE not in words(talk.seen)
+        assert server.process.wait(PATIENCE) == 0
+    with again(tmp_path, server, **settings) as restarted, returned(restarted, talk) as after:
+        while LINE.strip() not in words(after.seen):
+            after.until(DELTA)
 
 
 def test_a_tool_that_has_returned_keeps_its_result(tmp_path: Path, settings: dict[str, str]) -> None:

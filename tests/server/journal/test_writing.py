@@ -92,7 +92,7 @@ def tries_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait long for a file that answers."""
-    for limit in ("WRITTEN_S", "FIND_S", "LAST_WRITE_S"):
+    for limit in ("SLOW_S", "WRITTEN_S", "FIND_S", "LAST_WRITE_S"):
         monkeypatch.setattr(journal_module, limit, 20.0)
     monkeypatch.setattr(sqlite_module, "FILE_ANSWER_S", 20.0)
     monkeypatch.setattr("rejoinder.models.sqlite_file.SQLITE_BUSY_S", 20.0)

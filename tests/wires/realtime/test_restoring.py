@@ -96,6 +96,19 @@ def test_model_is_asked_for_the_words_that_it_had_not_written() -> None:
     assert not requests(wire.handle(ReplyDone(1, "completed", "two three."))), "once"
 
 
+def test_what_is_due_is_saved_until_its_reply_begins() -> None:
+    """A second server that ends loses neither the rest nor what follows it."""
+    first = position(written="One two three.", whole=False)
+    wire, _ = restored(reply=first)
+    assert [each[0] for each in wire.saved([])["due"]] == ["two three.", ""]
+    saved = json.loads(json.dumps({**wire.saved([]), "entries": saved_entries(ENTRIES[:1])}))
+    later = Realtime(Options(), conversation=wire.conversation)
+    later.restore(saved, {})
+    assert requests(later.open()) == [ReplyRequest(words="two three.", tag=GO_ON_TAG)]
+    wire.handle(ReplyStarted(1, GO_ON_TAG))
+    assert [each[2] for each in wire.saved([])["due"]] == [LOST_CUE]
+
+
 def test_an_interrupted_rest_is_not_continued() -> None:
     wire, _ = restored(reply=position(written="One two three.", whole=False))
     wire.handle(ReplyStarted(1, GO_ON_TAG))
