@@ -10,7 +10,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from rejoinder.agent.complaints import TYPES, Complaint, complaints
@@ -47,8 +47,6 @@ EXPECTATIONS = {
     f"{ROUTE_TABLES}.languages": 'a list of languages, as ["en"]',
     f"{ROUTE_TABLES}.hours": "two times of day, as 22:00-06:00",
     f"{ROUTE_TABLES}.keys": "a list of the first 8 to 64 characters of the hashes of API keys",
-    "vllm": "a table: a line [vllm], and its settings below",
-    "guard": "a table: a line [guard], and its settings below",
     "guard.region": "a country in two capital letters, such as DE",
     "guard.moderation": "openai:http://HOST/v1, and #MODEL where the server has several",
     "vllm.speculative_config": 'a table, as {method = "ngram", num_speculative_tokens = 3}',
@@ -189,6 +187,8 @@ def accepted(name: str, field: FieldInfo) -> str:
     kind = next(one for one in kinds if one is not NoneType)
     if get_origin(kind) is Literal:
         return _either(get_args(kind))
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return f"a table: a line [{name}], and its settings below"
     limits = {
         limit: value
         for part in field.metadata

@@ -93,7 +93,7 @@ def mistakes_of(flags: Mapping[str, Any] | None = None) -> list[str]:
             "models.a.input_price is -1 and has to be a number of at least 0",
         ),
         ('[guard]\nsay = ""', "guard.say is '' and has to be a string of 1 to 200 characters"),
-        ("budget = 5", "budget is 5 and has to be a table"),
+        ("budget = 5", "budget is 5 and has to be a table: a line [budget], and its settings below"),
         (
             "min_wait_ms = 5000",
             "min_wait_ms is 5000, which is more than 2200, the value of max_wait_ms (default)",

@@ -74,7 +74,7 @@ class Restoration:
         match happened:
             case ReplyStarted(turn, tag) if tag == GO_ON_TAG:
                 self._turn = turn
-                self.requests.pop(0)
+                del self.requests[:1]
             case ReplyDone(turn, status) if turn == self._turn:
                 self._turn = None
                 if status == "completed":
