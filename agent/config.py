@@ -30,6 +30,7 @@ from rejoinder.agent.settings.calls import CallSettings
 from rejoinder.agent.settings.context import ContextSettings
 from rejoinder.agent.settings.conversations import ConversationSettings
 from rejoinder.agent.settings.guard import GuardSettings
+from rejoinder.agent.settings.limits import LimitSettings
 from rejoinder.agent.settings.log import LogSettings
 from rejoinder.agent.settings.operating import OperatingSettings
 from rejoinder.agent.settings.recording import RecordingSettings
@@ -86,6 +87,7 @@ class Settings(
     ContextSettings,
     ConversationSettings,
     RecordingSettings,
+    LimitSettings,
     LogSettings,
     OperatingSettings,
 ):
@@ -174,12 +176,8 @@ class Settings(
     )
     api_keys: str = Field(
         "",
-        pattern=r"^\s*([0-9a-f]{64}(:\d{1,5}:\d{1,5})?(\s+|$))*$",
+        pattern=r"^\s*([0-9a-f]{64}(:\d{1,5}:\d{1,5}(:\d{1,8})?)?(\s+|$))*$",
         description="SHA-256 of each API key, separated by blanks; rejoinder key makes one",
-    )
-    key_sessions: int = Field(0, ge=0, le=10_000, description="most calls at a time per key; 0: no limit")
-    key_calls_per_min: int = Field(
-        0, ge=0, le=10_000, description="most calls and requests per key in any 60 seconds; 0: no limit"
     )
     open_to_all: bool = Field(False, description="accept calls from other machines without a key")
     public_url: str = Field(
@@ -369,8 +367,9 @@ def unknown_variables(environment: Mapping[str, str]) -> str:
 
 def check_open(settings: Settings) -> None:
     """Raise ConfigError if the server is open to other machines by accident, or has limits but no keys."""
-    if (settings.key_sessions or settings.key_calls_per_min) and not settings.api_keys.strip():
-        raise ConfigError("key_sessions and key_calls_per_min limit API keys: set api_keys too")
+    of_keys = ("key_sessions", "key_calls_per_min", "key_audio_s_per_day")
+    if not settings.api_keys.strip() and (name := next((n for n in of_keys if getattr(settings, n)), "")):
+        raise ConfigError(f"{name} limits API keys: set api_keys too")
     if settings.open_to_all or settings.local:
         return
     if not settings.api_keys.strip():

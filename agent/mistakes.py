@@ -27,7 +27,7 @@ DEFAULT = "default"
 """Source of a value: the default of the setting."""
 PROFILE = "profile "
 """Source of a value: a profile, whose name follows. Any source that is not among these is a file."""
-SECRET = ("api_keys", "calls_key", "twilio_auth_token", "guard.moderation_key")
+SECRET = ("api_keys", "calls_key", "limits_store", "twilio_auth_token", "guard.moderation_key")
 """Settings whose values no message shows: a user may have put a key in place of its hash."""
 MODEL_TABLES = "models"
 """The setting whose tables [models.NAME] are language models."""
@@ -38,7 +38,8 @@ SHOWN = 60
 CHOICE = re.compile(r"\^\(([\w|-]+)\)\$")
 """A pattern that is a list of words to choose from."""
 EXPECTATIONS = {
-    "api_keys": "the hashes of keys, as `rejoinder key` prints them, HASH or HASH:CALLS:PER_MINUTE each",
+    "api_keys": "the hashes of keys, as `rejoinder key` prints them, HASH or HASH:CALLS:PER_MINUTE or "
+    "HASH:CALLS:PER_MINUTE:AUDIO_S each",
     "calls_key": "the hashes of keys, as `rejoinder key` prints them",
     "public_url": "an address that begins with https://",
     ROUTE_TABLES: "tables: lines [[routes]], with the settings of a rule below each",

@@ -8,6 +8,7 @@ from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, to_float, to_pcm
 from rejoinder.pipeline.budget import BudgetLimit, BudgetPlan, Budgets, CallBudget
 from rejoinder.pipeline.channel import Channel, Closed
 from rejoinder.pipeline.context.summaries import Compress, condensed, summarise, summarise_with
+from rejoinder.pipeline.day_tally import DayTally
 from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.engines.load_shedding import LoadLevel, LoadShedder
 from rejoinder.pipeline.errors import CallOver, ModelError, Overloaded, PipelineError, ProtocolError
@@ -78,6 +79,7 @@ __all__ = [
     "Closed",
     "Compress",
     "ContextLlm",
+    "DayTally",
     "EagerEndOfTurn",
     "EndOfTurn",
     "Endpointer",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from rejoinder.pipeline.day_tally import DayTally
 from rejoinder.pipeline.events import BudgetReached
 
 WARN_AT = 0.8
@@ -50,27 +50,38 @@ class BudgetPlan:
 
 
 class Budgets:
-    """The budgets of the calls of one process, and what was used today.
+    """The budgets of the calls of one process.
 
-    today: returns the date; each new one begins again with nothing used.
+    tally: counts what is used on a day, which other servers may share; None for one without days.
     """
 
-    def __init__(self, plan: BudgetPlan, today: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, plan: BudgetPlan, tally: DayTally | None = None) -> None:
         self.plan = plan
-        self._today = today
-        self._date = today()
-        self._all = Used()
-        self._keys: dict[str, Used] = {}
+        self._tally = tally or DayTally()
 
     def of(self, key: str) -> CallBudget:
         """Return the budget of a new call. key: the owner of the call, "" for all without a key."""
+        self._tally.follow(f"{kind} of {scope}" for kind in ("tokens", "cost") for scope in _scopes(key))
         return CallBudget(self, key)
+
+    def spend(self, key: str, tokens: int, cost: float) -> None:
+        """Count what a call of a key has used."""
+        for scope in _scopes(key):
+            self._tally.add(f"tokens of {scope}", tokens)
+            self._tally.add(f"cost of {scope}", cost)
 
     def today(self, key: str) -> tuple[Used, Used]:
         """Return what a key and what all calls have used today."""
-        if (now := self._today()) != self._date:
-            self._date, self._all, self._keys = now, Used(), {}
-        return self._keys.setdefault(key, Used()), self._all
+        key_scope, all_calls = (
+            Used(int(self._tally.total(f"tokens of {scope}")), self._tally.total(f"cost of {scope}"))
+            for scope in _scopes(key)
+        )
+        return key_scope, all_calls
+
+
+def _scopes(key: str) -> tuple[str, str]:
+    """Return the names of a key and of all calls in a tally."""
+    return f"key {key}", "all calls"
 
 
 @dataclass(slots=True)
@@ -105,9 +116,9 @@ class CallBudget:
 
     def spend(self, tokens: int, cost: float = 0.0) -> None:
         """Count what a request has used."""
-        for used in (self.used, *self.budgets.today(self.key)):
-            used.tokens += tokens
-            used.cost += cost
+        self.used.tokens += tokens
+        self.used.cost += cost
+        self.budgets.spend(self.key, tokens, cost)
 
     def news(self) -> list[BudgetReached]:
         """Return the budgets that have reached their warning or their end, each once for each of both."""

@@ -77,6 +77,11 @@ class CallTimer:
         self.prompts = 0
 
 
+def longest_call(seconds: float) -> str:
+    """Return the reason of a call that has reached its longest duration."""
+    return f"the call has reached its longest duration of {seconds:g} s"
+
+
 async def watch(
     timer: CallTimer,
     options: Callable[[], Options],
@@ -107,5 +112,5 @@ async def watch(
             case Due.END if wanted.budget and wanted.budget.over:
                 raise CallOver(f"the budget of the {wanted.budget.spent or 'day'} is spent")
             case Due.END:
-                raise CallOver(f"the call has reached its longest duration of {wanted.max_call_s:g} s")
+                raise CallOver(longest_call(wanted.max_call_s))
         await asyncio.sleep(LOOK_SECONDS)

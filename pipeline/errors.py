@@ -3,7 +3,7 @@
     PipelineError
     ├── ModelError      a model failed; names the adapter and chains the cause
     ├── Overloaded      a bounded queue is full, and its owner does not wait
-    ├── CallOver        the call has reached its longest duration
+    ├── CallOver        the call has reached a limit, such as its longest duration
     └── ProtocolError   a peer sent a message that its protocol does not allow
 
 Five places catch ``Exception``. The boundary of a reply puts the error into ReplyDone, and the next turn goes
@@ -61,7 +61,7 @@ class Overloaded(PipelineError):
 
 
 class CallOver(PipelineError):
-    """The call has reached its longest duration, ``Options.max_call_s``."""
+    """The call has reached a limit: its longest duration, its budget, or the audio that a key may send."""
 
 
 class HungUp(PipelineError):

@@ -88,6 +88,11 @@ COUNTERS = {
         "Writes to the store of conversations: written, or failed. One has all that has changed since the "
         "last one.",
     ),
+    "unchecked_limits": (
+        "outcome",
+        "Calls and requests with a limit that came while limits_store was away: begun (limits_without_store "
+        "is open) or refused (closed).",
+    ),
     "recordings": (
         "outcome",
         "Recordings of calls that have ended: complete, failed (the disk was full, for example) or discarded "
@@ -143,6 +148,7 @@ FROM_THE_START: dict[str, list[tuple[str, ...]]] = {
     "cached_answers": [("exact",), ("similar",), ("miss",), ("failed",)],
     "kept_calls": [("kept",), ("dropped",), ("failed",)],
     "journal_writes": [("written",), ("failed",)],
+    "unchecked_limits": [("begun",), ("refused",)],
     "recordings": [("complete",), ("failed",), ("discarded",)],
     "audio_seconds": [("received",), ("user_speech",), ("agent_speech",)],
     "errors": [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from websockets.frames import CloseCode
@@ -13,7 +13,7 @@ from rejoinder.agent.server.journal.journal import Found, Journal
 from rejoinder.agent.server.journal.recorder import ConversationRecorder
 from rejoinder.agent.server.journal.store import WriteRefusal
 from rejoinder.agent.server.keys import Keys, hashed
-from rejoinder.agent.server.limits import Limits
+from rejoinder.agent.server.limiting.limiter import Limiter
 from rejoinder.agent.wires.call import Call
 from rejoinder.agent.wires.failures import SHUTTING_DOWN
 from rejoinder.agent.wires.realtime.protocol import Realtime
@@ -25,32 +25,34 @@ class ActiveCall:
     """A running call, its connection, and the keys with which it may be resumed.
 
     shown: the hash of the key or secret that began it. owner: the hash of the key that it counts for.
-    recorder: writes it to a store, None for none.
+    owners: whose limits it counts for. recorder: writes it to a store, None for none.
     """
 
     call: Call
     socket: ResumableSocket
     shown: str
     owner: str
+    owners: Sequence[str]
     recorder: ConversationRecorder | None
 
 
 class Conversations:
     """The running calls, by the ids of their conversations, and their tasks.
 
-    lines: all calls of the server. It includes these calls, even while their clients are gone. limits: counts
-    each call for its key until the call ends. journal: keeps the conversations for other processes, None for
-    none.
+    lines: all calls of the server. It includes these calls, even while their clients are gone. limiter:
+    counts each call until it ends. journal: keeps the conversations for other processes, None for none.
     """
 
-    def __init__(self, lines: set[Call], keys: Keys, limits: Limits, journal: Journal | None = None) -> None:
+    def __init__(
+        self, lines: set[Call], keys: Keys, limiter: Limiter, journal: Journal | None = None
+    ) -> None:
         self._journal = journal
         if journal:
             journal.taken = self._end_taken
         self._closing = False
         self._lines = lines
         self._keys = keys
-        self._limits = limits
+        self._limiter = limiter
         self._begun: dict[str, ActiveCall] = {}
         self._tasks: dict[asyncio.Task[None], ActiveCall] = {}
 
@@ -103,33 +105,22 @@ class Conversations:
         about = {"shown": hashed(key), "owner": self._keys.owner(key), "query": dict(query)}
         return self._journal.record(wire, about)
 
-    async def begin(
-        self,
-        call: Call,
-        socket: ResumableSocket,
-        lease: SocketLease,
-        key: str,
-        owner: str,
-        recorder: ConversationRecorder | None = None,
-    ) -> Ended:
+    async def begin(self, begun: ActiveCall, lease: SocketLease) -> Ended:
         """Begin a call; return when it releases its first socket, which ``lease`` is.
 
-        key: that the client presents. owner: the hash of the API key that the call counts for, "" for none.
-        recorder: as in ``ActiveCall``. Cancelling stops waiting and does not end the call.
+        Cancelling stops waiting and does not end the call.
         """
-        begun_with = str(recorder.about["shown"]) if recorder else hashed(key)
-        begun = ActiveCall(call, socket, begun_with, owner, recorder)
-        self._begun[socket.conversation] = begun
-        self._lines.add(call)
+        self._begun[begun.socket.conversation] = begun
+        self._lines.add(begun.call)
         task = asyncio.create_task(self._run(begun), name="call")
         self._tasks[task] = begun
         task.add_done_callback(self._tasks.pop)
         try:
             return await lease.ended
         finally:
-            if not socket.over:  # until now the socket was counted; from here on the call is
-                self._limits.hold(begun.owner)
-                task.add_done_callback(lambda _: self._limits.end(begun.owner))
+            if not begun.socket.over:  # until now the socket was counted; from here on the call is
+                self._limiter.hold(begun.owners)
+                task.add_done_callback(lambda _: self._limiter.end(begun.owners))
 
     def make_way(self) -> bool:
         """End the call whose client has been gone longest, to free its line; return whether there was one.

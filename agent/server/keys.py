@@ -48,6 +48,11 @@ def presented(authorization: str | None, protocols: Sequence[str] = ()) -> str:
     return next((one.removeprefix(PROTOCOL) for one in protocols if one.startswith(PROTOCOL)), "")
 
 
+def may_be_secret(value: str) -> bool:
+    """Return whether this has the form of a client secret."""
+    return value.startswith(SECRET_PREFIX) and len(value) == len(SECRET_PREFIX) + SECRET_CHARACTERS
+
+
 @dataclass(frozen=True, slots=True)
 class Secret:
     """The data of a client secret.
@@ -104,8 +109,7 @@ class Keys:
 
         Its key is valid here, or it may be a client secret that has expired or that another process has made.
         """
-        is_secret = key.startswith(SECRET_PREFIX) and len(key) == len(SECRET_PREFIX) + SECRET_CHARACTERS
-        return is_secret or self.session(key) is not None
+        return may_be_secret(key) or self.session(key) is not None
 
     def serves(self, owner: str) -> bool:
         """Return whether calls of an API key may go on here. owner: the hash of the key, "" for none."""
@@ -138,12 +142,27 @@ class Keys:
             reason = f"session: {len(data)} bytes, and {MAX_SESSION} are the most that a client secret keeps"
             raise ProtocolError(f"{reason}: send the rest with session.update", "invalid_value", "session")
         value = f"{SECRET_PREFIX}{secrets.token_urlsafe(32)}"
+        return value, self.keep(value, seconds, data, self.owner(key)).expires
+
+    def minted(self, value: str) -> Secret | None:
+        """Return a client secret, None for one that is unknown here. It may have expired."""
+        return self._secrets.get(hashed(value))
+
+    def left(self, secret: Secret) -> float:
+        """Return the seconds until a secret expires."""
+        return secret.expires - self._now()
+
+    def keep(self, value: str, seconds: float, session: bytes, owner: str) -> Secret:
+        """Take a client secret: a new one, or one of another server. Return it as it is kept.
+
+        seconds: until it expires. session, owner: as in ``Secret``. The oldest ones make room.
+        """
         now = self._now()
         since = now - EXPIRED_SECONDS if len(self._secrets) < MAX_SECRETS else now
         self._secrets = {known: one for known, one in self._secrets.items() if one.expires > since}
-        kept = self.kept + len(data)
+        kept = self.kept + len(session)
         while len(self._secrets) >= MAX_SECRETS or kept > MAX_KEPT:
             oldest = self._secrets.pop(next(iter(self._secrets)))
             kept -= len(oldest.session)
-        self._secrets[hashed(value)] = Secret(now + seconds, data, self.owner(key))
-        return value, now + seconds
+        self._secrets[hashed(value)] = secret = Secret(now + seconds, session, owner)
+        return secret

@@ -10,7 +10,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from datetime import date
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -40,7 +42,6 @@ from rejoinder.agent.server.access import (
     is_passed_on,
     no_socket,
     not_there,
-    shown,
     wants_socket,
 )
 from rejoinder.agent.server.calls.book import CallBook
@@ -52,7 +53,7 @@ from rejoinder.agent.server.http.client_secrets import mint
 from rejoinder.agent.server.http.completions import Completions
 from rejoinder.agent.server.journal.opening import open_journal
 from rejoinder.agent.server.keys import Keys, hashes_of
-from rejoinder.agent.server.limits import Allowance, Limits, own_allowances
+from rejoinder.agent.server.limiting.limiter import open_limiter
 from rejoinder.agent.server.operating.draining import Drain
 from rejoinder.agent.server.recording import open_recordings
 from rejoinder.agent.server.switchboard import Switchboard
@@ -63,6 +64,7 @@ from rejoinder.agent.wires.wyoming.server import wyoming
 from rejoinder.models.llm.routing.budget import DaySpending
 from rejoinder.models.loading import Report, Unreachable, open_models, open_variant
 from rejoinder.pipeline import Models, ProtocolError
+from rejoinder.pipeline.day_tally import DayTally
 from rejoinder.pipeline.errors import first_error
 
 log = logging.getLogger(__name__)
@@ -98,7 +100,7 @@ class Server:
         self._hosting = Hosting(agent or Agent(), GiveUp(after, words) if after else None)
         self.completions = Completions(
             lambda: self.models,
-            self._denied,
+            self._refused,
             settings.max_completions,
             names(settings.specs()),
             lambda: (self._hosting.current, self._switchboard.options()),
@@ -109,8 +111,6 @@ class Server:
             lambda request: self._may_read(request, "captions of calls"),
         )
         self._keys = Keys(hashes_of(settings.api_keys), time.time)
-        usual = Allowance(settings.key_sessions, settings.key_calls_per_min)
-        self._limits = Limits(usual, own_allowances(settings.api_keys))
         self._report = report
         self._absence = Absence(away, report)
         self._failed = failed
@@ -126,10 +126,12 @@ class Server:
             warn_of_clock(self._hosting.current.agent.instructions or settings.instructions)
         self._guard = open_guard(settings)
         self._journal = open_journal(settings, meters)
+        tally = DayTally(date.today)
+        self._limiter = open_limiter(settings, self._keys, tally, meters)
         self._switchboard = Switchboard(
             settings,
             self._keys,
-            self._limits,
+            self._limiter,
             self._hosting,
             self._traces,
             self.telemetry,
@@ -139,6 +141,7 @@ class Server:
             self._answers,
             self._guard,
             self._journal,
+            settings.budget.budgets(tally),
         )
         self.calls, self.conversations = self._switchboard.calls, self._switchboard.conversations
 
@@ -208,6 +211,7 @@ class Server:
                     stack.push_async_callback(self._guard.aclose)
                 if self._answers:
                     await stack.enter_async_context(self._answers.running())
+                await stack.enter_async_context(self._limiter.running())
                 if self._journal:
                     await stack.enter_async_context(self._journal.running())
                 if self._recordings:
@@ -313,22 +317,32 @@ class Server:
         return denial.response() if denial else await wants_socket(request)
 
     async def _secret(self, request: Request) -> Response:
-        if denied := self._denied(request):
-            return denied
+        if refused := await self._refused(request):
+            return refused
         if self.models is None:
             return error_response(503, "the models are still loading", "loading", retry=2)
-        return await mint(request, self._keys, self._switchboard.wire(self._switchboard.options()))
+        wire = self._switchboard.wire(self._switchboard.options())
+        return await mint(request, self._keys, wire, self._limiter.publish)
+
+    async def _refused(self, request: Request) -> Response | None:
+        """Return the answer to a request that is not allowed, or that is one too many.
+
+        Cancelling counts nothing.
+        """
+        if (refused := self._denied(request)) or request.method != "POST":
+            return refused
+        denial = await self._limiter.begin(self._switchboard.admission.owners(request), call=False)
+        if denial is None:
+            return None
+        if denial.status != HTTPStatus.TOO_MANY_REQUESTS:
+            return error_response(denial.status, denial.reason, "unavailable", denial.retry)
+        error = failure(ProtocolError(denial.reason, "rate_limit_exceeded"), None, "requests")["error"]
+        return JSONResponse({"error": error}, denial.status, {"Retry-After": str(denial.retry)})
 
     def _denied(self, request: HTTPConnection) -> Response | None:
-        """Return the answer to a request that is not allowed, or that is one too many."""
-        if denial := denied(request, self._keys, self._switchboard.admission.welcome):
-            return error_response(denial.status, denial.reason)
-        if request.scope.get("method") == "POST":
-            denial = self._limits.ask(self._keys.owner(shown(request.scope)), time.monotonic())
-        if denial:
-            error = failure(ProtocolError(denial.reason, "rate_limit_exceeded"), None, "requests")["error"]
-            return JSONResponse({"error": error}, denial.status, {"Retry-After": str(denial.retry)})
-        return None
+        """Return the answer to a request that is not allowed."""
+        denial = denied(request, self._keys, self._switchboard.admission.welcome)
+        return error_response(denial.status, denial.reason) if denial else None
 
     def _may_read(self, request: HTTPConnection, what: str) -> Response | None:
         """Return the answer to a client that may not read something. Without keys, only this machine may.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from io import RawIOBase
@@ -21,12 +22,12 @@ from rejoinder.agent.model_names import known_as
 from rejoinder.agent.recording.recordings import Recordings
 from rejoinder.agent.server.access import shown
 from rejoinder.agent.server.calls.book import CallBook
-from rejoinder.agent.server.conversations import Conversations
+from rejoinder.agent.server.conversations import ActiveCall, Conversations
 from rejoinder.agent.server.denial import Denial
 from rejoinder.agent.server.http.call_infos import http_info, phone_info
 from rejoinder.agent.server.journal.journal import Found, Journal
-from rejoinder.agent.server.keys import Keys
-from rejoinder.agent.server.limits import Limits
+from rejoinder.agent.server.keys import Keys, hashed
+from rejoinder.agent.server.limiting.limiter import Limiter
 from rejoinder.agent.server.operating.admission import TRY_AGAIN, Admission, accept
 from rejoinder.agent.server.operating.draining import Drain
 from rejoinder.agent.server.operating.lines import Lines
@@ -49,6 +50,7 @@ from rejoinder.agent.wires.wire import Wire
 from rejoinder.models.caching.cache import SemanticCache
 from rejoinder.models.llm.failover.failover import Failover
 from rejoinder.pipeline import (
+    Budgets,
     Guard,
     Models,
     MonitoredLlm,
@@ -70,7 +72,7 @@ class Switchboard:
     telemetry: what measures and traces the calls. book: what keeps what is said in them. recordings: of their
     sound, None for none. drain: of the server. answers: that may be used again, None for none. guard: of the
     settings, which an agent's own replaces; None for none. journal: keeps conversations for other processes,
-    None for none.
+    None for none. budgets: of the calls, None for none.
     models: None while they load. admission: accepts calls. calls: those in progress. conversations: those of
     clients that may resume theirs.
     """
@@ -79,7 +81,7 @@ class Switchboard:
         self,
         settings: Settings,
         keys: Keys,
-        limits: Limits,
+        limiter: Limiter,
         hosting: Hosting,
         traces: RawIOBase | None,
         telemetry: Telemetry,
@@ -89,16 +91,17 @@ class Switchboard:
         answers: SemanticCache | None = None,
         guard: Guard | None = None,
         journal: Journal | None = None,
+        budgets: Budgets | None = None,
     ) -> None:
         self.models: Models | None = None
         self.calls: set[Call] = set()
-        self.conversations = Conversations(self.calls, keys, limits, journal)
+        self.conversations = Conversations(self.calls, keys, limiter, journal)
         self._lines = Lines(settings.max_sessions, self.calls, self.conversations.make_way)
         self._drain = drain
-        self.admission = Admission(settings, keys, limits, self._lines, self.closed)
+        self.admission = Admission(settings, keys, limiter, self._lines, self.closed)
         self._settings = settings
         self._keys = keys
-        self._limits = limits
+        self._limiter = limiter
         self._hosting = hosting
         self._traces = traces
         self._telemetry = telemetry
@@ -106,7 +109,7 @@ class Switchboard:
         self._recordings = recordings
         self._answers = answers
         self._guard = guard
-        self._budgets = settings.budget.budgets()
+        self._budgets = budgets
 
     def options(self, owner: str = "") -> Options:
         """Return the options of a session with the agent that takes new calls.
@@ -137,35 +140,31 @@ class Switchboard:
 
     async def realtime(self, websocket: WebSocket) -> None:
         """Run one call of a client of the Realtime protocol; cancelling leaves it to ``conversations``."""
-        key = shown(websocket.scope)
-        back = ResumeRequest.of(websocket.query_params)
-        known = self.conversations.find(back.conversation, key)
-        if known is None:
-            await self._realtime(websocket, back)
-            return
-        if denial := self.admission.stranger(websocket):
+        if denial := self.admission.stranger(websocket):  # before the stores are read
             await denial.send(websocket)
             return
-        transport = WebSocketTransport(websocket)
-        await accept(websocket, "realtime", known.conversation)
-        transport.traffic = self._telemetry.traffic("realtime")
-        lease = SocketLease(transport)
-        await _resume(known, lease, back)
-
-    async def _realtime(self, websocket: WebSocket, back: ResumeRequest) -> None:
-        """Run a call that is new here; its conversation may be one of another process."""
-        key = shown(websocket.scope)
-        found = None
-        if not self.admission.stranger(websocket):  # before the store is read
-            found = await self.conversations.find_elsewhere(back.conversation, key)
+        key, back = shown(websocket.scope), ResumeRequest.of(websocket.query_params)
+        known = await self.admission.known(websocket)
+        if call := self.conversations.find(back.conversation, key):
+            again = WebSocketTransport(websocket)
+            await accept(websocket, "realtime", call.conversation)
+            again.traffic = self._telemetry.traffic("realtime")
+            await _resume(call, SocketLease(again), back)
+            return
+        found = await self.conversations.find_elsewhere(back.conversation, key)
         session, owner = self._keys.session(key), found.owner if found else self._keys.owner(key)
-        id_, known = back.conversation if found else new_conversation(), session is not None or bool(found)
-        async with self.admission.accepted(websocket, "realtime", known, id_, owner) as transport:
+        id_, owners = (
+            back.conversation if found else new_conversation(),
+            self.admission.owners(websocket, owner),
+        )
+        async with self.admission.accepted(
+            websocket, "realtime", True if found else known, owners, id_, moved=found is not None
+        ) as transport:
             if transport and (begun := self.conversations.find(back.conversation, key)):
                 self.admission.begun(transport)
                 await _resume(begun, SocketLease(transport), back)  # it came twice, and the other was faster
             elif transport:
-                await self._converse(websocket, transport, session, owner, id_, found, back)
+                await self._converse(websocket, transport, session, owner, owners, id_, found, back)
 
     async def _converse(
         self,
@@ -173,6 +172,7 @@ class Switchboard:
         transport: WebSocketTransport,
         session: dict[str, Any] | None,
         owner: str,
+        owners: Sequence[str],
         id_: str,
         found: Found | None,
         back: ResumeRequest,
@@ -180,7 +180,7 @@ class Switchboard:
         """Run a conversation, until it releases its first socket.
 
         session: the session object of the client's key, empty for none, None where the key is not valid.
-        owner: the hash of the API key that it counts for. id_: of the conversation.
+        owner: the hash of the API key that it counts for. owners: whose limits. id_: of the conversation.
         """
         key, query = shown(websocket.scope), found.query if found else dict(websocket.query_params)
         options = replace(self.options(owner), holds_audio=flag_of(query, "hold"))
@@ -216,10 +216,16 @@ class Switchboard:
             observers.append(kept)
         if agent and kept:
             agent.recorded = kept.written
-        call = Call(socket, models, wire.options(), wire, self._traces, who, agent, observers, recorder)
+        owners = self.admission.owners(websocket, owner)
+        meter = self._limiter.meter(owners)
+        call = Call(
+            socket, models, wire.options(), wire, self._traces, who, agent, observers, recorder, meter
+        )
         call.departure.speaks = kept is None  # else the caller goes on elsewhere, in mid-reply
         self.admission.begun(transport)
-        await hang_up(transport, *await self.conversations.begin(call, socket, lease, key, owner, kept))
+        begun_with = str(kept.about["shown"]) if kept else hashed(key)
+        active = ActiveCall(call, socket, begun_with, owner, owners, kept)
+        await hang_up(transport, *await self.conversations.begin(active, lease))
 
     async def _take_over(self, wire: Realtime, found: Found, back: ResumeRequest) -> Found:
         """Let a wire go on with a conversation of another process; return it as it is now.
@@ -246,8 +252,9 @@ class Switchboard:
             await Denial(HTTPStatus.FORBIDDEN, reason).send(websocket)
             return
         key = shown(websocket.scope)
-        known = bool(token) or self._keys.session(key) is not None
-        async with self.admission.accepted(websocket, "media", known) as transport:
+        known = True if token else await self.admission.known(websocket)
+        owners = () if token else self.admission.owners(websocket)  # a carrier has few addresses
+        async with self.admission.accepted(websocket, "media", known, owners) as transport:
             if not transport:
                 return
             self._lines.release(transport)  # it is no call before its start message
@@ -257,7 +264,7 @@ class Switchboard:
                 phone = Phone(carrier, self.options(self._keys.owner(key)))
                 who = caller(transport.client, self._keys.owner(key), phone.number)
                 info = phone_info(phone, http_info(websocket, phone))
-                await self._hold(transport, phone, phone.options, who, info)
+                await self._hold(transport, phone, phone.options, who, info, owners)
             else:
                 log.info(
                     "no call to %s: closed before its start (%s)", transport.where, host(transport.client)
@@ -266,8 +273,9 @@ class Switchboard:
     async def pcm(self, websocket: WebSocket) -> None:
         """Run one call of a device or a script that sends raw PCM. Cancelling ends the call."""
         key = shown(websocket.scope)
-        session = self._keys.session(key)
-        async with self.admission.accepted(websocket, "pcm", session is not None) as transport:
+        known = await self.admission.known(websocket)
+        session, owners = self._keys.session(key), self.admission.owners(websocket)
+        async with self.admission.accepted(websocket, "pcm", known, owners) as transport:
             if not transport:
                 return
             options = self.options(self._keys.owner(key))
@@ -277,7 +285,7 @@ class Switchboard:
                 options = replace(begun.options(), tools=Tools())  # this wire cannot return tool results
             wire = Pcm.of(options, websocket.query_params)
             who = caller(transport.client, self._keys.owner(key))
-            await self._hold(transport, wire, wire.options, who, http_info(websocket, wire))
+            await self._hold(transport, wire, wire.options, who, http_info(websocket, wire), owners)
 
     async def audiosocket(self, line: Line) -> None:
         """Run one call of Asterisk's AudioSocket. Cancelling ends the call.
@@ -326,14 +334,21 @@ class Switchboard:
         return models
 
     async def _hold(
-        self, transport: Transport, wire: Wire, options: Options, who: LoggedCaller, info: CallInfo
+        self,
+        transport: Transport,
+        wire: Wire,
+        options: Options,
+        who: LoggedCaller,
+        info: CallInfo,
+        owners: Sequence[str] = (),
     ) -> None:
-        """Run one call. Raises what ``_answer`` raises."""
+        """Run one call. owners: whose limits it counts for. Raises what ``_answer`` raises."""
         agent = await self._answer(transport, info, wire, options)
         options = agent.call.options if agent else options
         models, observers = self._models_of(agent), self._observers(transport, info)
         recorder = recorder_of(self._recordings, info)
-        call = Call(transport, models, options, wire, self._traces, who, agent, observers, recorder)
+        meter = self._limiter.meter(owners)
+        call = Call(transport, models, options, wire, self._traces, who, agent, observers, recorder, meter)
         self.admission.begun(transport)
         self.calls.add(call)
         try:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import date
-
 from pydantic import BaseModel, ConfigDict, Field
 
 from rejoinder.pipeline.budget import SPENT, WARN_AT, BudgetLimit, BudgetPlan, Budgets
+from rejoinder.pipeline.day_tally import DayTally
 
 
 class BudgetSettings(BaseModel):
@@ -29,11 +28,11 @@ class BudgetSettings(BaseModel):
         """Return the name of a limit of cost, "" if there is none."""
         return next((name for name in ("call_cost", "key_cost", "day_cost") if getattr(self, name)), "")
 
-    def budgets(self) -> Budgets | None:
-        """Return the budgets of a server, None where no limit is set."""
+    def budgets(self, tally: DayTally | None = None) -> Budgets | None:
+        """Return the budgets of a server, None where no limit is set. tally: as for ``Budgets``."""
         call = BudgetLimit(self.call_tokens, self.call_cost)
         key = BudgetLimit(self.key_tokens, self.key_cost)
         day = BudgetLimit(self.day_tokens, self.day_cost)
         if BudgetLimit() == call == key == day:
             return None
-        return Budgets(BudgetPlan(call, key, day, self.warn_at, self.words.strip()), date.today)
+        return Budgets(BudgetPlan(call, key, day, self.warn_at, self.words.strip()), tally)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_network
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, Field
+
+from rejoinder.agent.settings.networks import list_of_networks
 
 DRAIN_GOODBYE = "I am sorry, I have to end this call now. Please call again in a minute."
 """Spoken in a call that goes on when the server has drained for ``drain_s``."""
 GOODBYE_CHARACTERS = 150
 """Most characters of a goodbye: it is spoken in ten seconds, the longest time for last words."""
-
-
-def networks(text: str) -> str:
-    """Return addresses and networks, separated by blanks. Raises ValueError."""
-    for one in (parts := text.replace(",", " ").split()):
-        ip_network(one)
-    return " ".join(parts)
 
 
 class OperatingSettings(BaseModel):
@@ -34,7 +28,7 @@ class OperatingSettings(BaseModel):
         max_length=GOODBYE_CHARACTERS,
         description="spoken in calls that have not ended within drain_s; empty: nothing",
     )
-    trusted_proxies: Annotated[str, AfterValidator(networks)] = Field(
+    trusted_proxies: Annotated[str, AfterValidator(list_of_networks)] = Field(
         "127.0.0.1 ::1",
         description="addresses and networks of proxies whose X-Forwarded-For names the client",
     )

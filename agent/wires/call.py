@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from io import RawIOBase
@@ -72,7 +72,8 @@ class Call:
 
     traces: the open traces file, None for none. caller: the caller's description in the log. agent: the
     integrator's agent in this call, None for none. observers: follow the call. recorder: records it, None
-    where there are no recordings.
+    where there are no recordings. meter: takes the seconds of the client's audio; raises CallOver where no
+    more is allowed.
     """
 
     def __init__(
@@ -86,12 +87,14 @@ class Call:
         agent: AgentCall | None = None,
         observers: Sequence[CallObserver] = (),
         recorder: AudioRecorder | None = None,
+        meter: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self.feed = Feed(wire.id, wire.name, time.time(), time.monotonic)
         self.log = CallLog(self.feed.id, wire.name, caller, time.monotonic)
         self._socket = socket
         self._models = models
         self._recorder = recorder or NoRecorder()
+        self._meter = meter
         self._options = self._recorder.deferring(agent.configured(options) if agent else options)
         self._agent = agent
         self._wire = wire
@@ -265,6 +268,7 @@ class Call:
                 await self._socket.send(messages)
                 messages = []
             if isinstance(answer, Hear):
+                self._meter(len(answer.pcm) / 2 / RATE)
                 self._recorder.hear(answer.pcm)
                 await session.hear(answer.pcm)
             else:
@@ -323,6 +327,7 @@ class Call:
     async def _transcribe(self, session: Session, given: AddRecording) -> RecordingTranscribed:
         """Transcribe a recording. The client's next message waits: it may build on the words."""
         seconds = len(given.pcm) / 2 / RATE
+        self._meter(seconds)
         try:
             text = await session.insert_audio(given.pcm, given.key, given.after)
         except PipelineError as error:

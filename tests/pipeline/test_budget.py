@@ -14,6 +14,7 @@ from rejoinder.models.llm.routing.settings import RouteSettings
 from rejoinder.models.scripted import ScriptedLlm
 from rejoinder.pipeline import CallOver, Message, ReplyDone, ReplyRequest, Session
 from rejoinder.pipeline.budget import BudgetLimit, BudgetPlan, Budgets, CallBudget
+from rejoinder.pipeline.day_tally import DayTally
 from rejoinder.pipeline.events import BudgetReached
 
 BYE = "Our time is up. Goodbye."
@@ -98,7 +99,7 @@ def test_without_words_a_spent_budget_refuses_each_request() -> None:
 
 def test_a_call_that_has_said_goodbye_ends_at_midnight_too() -> None:
     today = [1]
-    budget = Budgets(BudgetPlan(key=BudgetLimit(tokens=5)), lambda: today[0]).of("one")
+    budget = Budgets(BudgetPlan(key=BudgetLimit(tokens=5)), DayTally(lambda: today[0])).of("one")
     budget.spend(9)
     budget.parted = True
     today[0] = 2
@@ -108,7 +109,7 @@ def test_a_call_that_has_said_goodbye_ends_at_midnight_too() -> None:
 def test_keys_and_days_are_counted_apart() -> None:
     today = [date(2026, 11, 28)]
     plan = BudgetPlan(key=BudgetLimit(tokens=100), day=BudgetLimit(tokens=1_000))
-    budgets = Budgets(plan, lambda: today[0])
+    budgets = Budgets(plan, DayTally(lambda: today[0]))
     first, second, other = budgets.of("one"), budgets.of("one"), budgets.of("two")
     first.spend(60)
     assert (first.share, second.share, other.share) == (0.6, 0.6, 0.06)

@@ -20,7 +20,7 @@ from support.scale.pair import HAPROXY, NAMES, Pair, pair, program
 from support.serving import PATIENCE, Server, Talk, begin_to_end
 from websockets.exceptions import InvalidStatus
 
-from rejoinder.agent.server.limits import BUSY_SECONDS
+from rejoinder.agent.server.limiting.allowance import BUSY_SECONDS
 
 pytestmark = [pytest.mark.scale, pytest.mark.server]
 BUSY = "all 1 lines are busy"

@@ -12,7 +12,7 @@ from support.resuming import conversation
 from support.serving import PATIENCE, Talk, run_command, serving
 from websockets.exceptions import InvalidStatus
 
-from rejoinder.agent.server.limits import BUSY_SECONDS
+from rejoinder.agent.server.limiting.allowance import BUSY_SECONDS
 from rejoinder.agent.server.operating.admission import CONVERSATION
 from rejoinder.agent.server.operating.lines import Lines
 from rejoinder.agent.server.operating.proxies import on_both_stacks

@@ -19,7 +19,7 @@ from support.serving import LINE, PATIENCE, THREE_LINES, Server, Talk, begin_to_
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from rejoinder.agent.server.limits import BUSY_SECONDS
+from rejoinder.agent.server.limiting.allowance import BUSY_SECONDS
 from rejoinder.agent.wires.departure import LAST_WORDS_SECONDS
 
 pytestmark = pytest.mark.server

@@ -22,58 +22,117 @@ from websockets.sync.client import connect
 
 from rejoinder.agent.config import ConfigError, Settings, check_open, load
 from rejoinder.agent.server.keys import PROTOCOL, Keys, hashed
-from rejoinder.agent.server.limits import BUSY_SECONDS, MINUTE, Allowance, Limits, own_allowances
+from rejoinder.agent.server.limiting.addresses import grouped
+from rejoinder.agent.server.limiting.allowance import BUSY_SECONDS, MINUTE, Allowance, own_allowances
+from rejoinder.agent.server.limiting.limits import Limits
+from rejoinder.agent.settings.networks import networks
+from rejoinder.pipeline.day_tally import DayTally
 
 KEY, OTHER, FREE = "rj_one", "rj_two", "rj_three"
 
 
+A, B = ("key:a",), ("key:b",)
+
+
 def test_concurrent_calls_of_a_key_are_limited() -> None:
     limits = Limits(Allowance(sessions=2))
-    assert limits.begin("a", 0.0) is None and limits.begin("a", 0.0) is None
-    refused = limits.begin("a", 0.0)
-    assert refused is not None and "at once than 2" in refused.reason and refused.retry == BUSY_SECONDS
-    assert limits.begin("b", 0.0) is None, "another key has calls of its own"
-    assert limits.ask("a", 0.0) is None, "a request holds no call"
-    limits.end("a")
-    assert limits.begin("a", 0.0) is None and limits.begin("a", 0.0) is not None
+    assert limits.begin(A, 0.0) is None and limits.begin(A, 0.0) is None
+    refused = limits.begin(A, 0.0)
+    assert refused is not None and "this key may hold no more calls at once than 2" in refused.reason
+    assert refused.retry == BUSY_SECONDS
+    assert limits.begin(B, 0.0) is None, "another key has calls of its own"
+    assert limits.begin(A, 0.0, call=False) is None, "a request holds no call"
+    limits.end(A)
+    assert limits.begin(A, 0.0) is None and limits.begin(A, 0.0) is not None
 
 
 def test_calls_per_minute_of_a_key_are_limited() -> None:
     limits = Limits(Allowance(per_minute=3))
-    assert [limits.ask("a", at) for at in (0.0, 10.0)] == [None, None]
-    assert limits.begin("a", 20.0) is None
-    refused = limits.begin("a", 20.5)
+    assert [limits.begin(A, at, call=False) for at in (0.0, 10.0)] == [None, None]
+    assert limits.begin(A, 20.0) is None
+    refused = limits.begin(A, 20.5)
     assert refused is not None and "minute than 3" in refused.reason and refused.retry == 40
-    assert limits.ask("a", 59.9) is not None and limits.ask("a", 60.0) is None
-    again = limits.ask("a", 60.0)
+    assert limits.begin(A, 59.9, call=False) is not None and limits.begin(A, 60.0, call=False) is None
+    again = limits.begin(A, 60.0, call=False)
     assert again is not None and again.retry == 10
 
 
 def test_refused_call_does_not_count_for_the_minute() -> None:
     limits = Limits(Allowance(sessions=1, per_minute=2))
-    assert limits.begin("a", 0.0) is None
-    assert all(limits.begin("a", 1.0) for _ in range(5))
-    limits.end("a")
-    assert limits.begin("a", 2.0) is None
-    refused = limits.ask("a", 3.0)
+    assert limits.begin(A, 0.0) is None
+    assert all(limits.begin(A, 1.0) for _ in range(5))
+    limits.end(A)
+    assert limits.begin(A, 2.0) is None
+    refused = limits.begin(A, 3.0, call=False)
     assert refused is not None and refused.retry == 57
 
 
-def test_clients_without_keys_are_not_limited_or_counted() -> None:
-    limits = Limits(Allowance(1, 1))
+def test_call_that_is_taken_back_does_not_count() -> None:
+    limits = Limits(Allowance(sessions=1, per_minute=1))
+    assert limits.begin(A, 0.0) is None
+    limits.take_back(A, 0.0)
+    assert limits.begin(A, 1.0) is None
+
+
+def test_refusal_of_one_owner_counts_for_none() -> None:
+    limits = Limits(Allowance(sessions=9, per_minute=9), Allowance(sessions=1))
+    both, other = ("key:a", "address:192.0.2.1"), ("address:192.0.2.1",)
+    assert limits.begin(other, 0.0) is None
+    refused = limits.begin(both, 0.0)
+    assert refused is not None and "this address may hold no more calls at once than 1" in refused.reason
+    assert limits.use("key:a", 0.0).sessions == limits.use("key:a", 0.0).recent == 0
+
+
+def test_only_owners_with_limits_are_counted() -> None:
+    limits = Limits(Allowance(1, 1), Allowance(sessions=1), exempt=networks("10.0.0.0/8, ::1"))
+    assert limits.owners("", "") == () == limits.owners("", "10.1.2.3")
+    assert limits.owners("abc", "192.0.2.1") == ("key:abc", "address:192.0.2.1")
+    assert Limits().owners("abc", "192.0.2.1") == ()
     for _ in range(3):
-        assert limits.begin("", 0.0) is None
-        limits.end("")
-    assert limits.ask("", 0.0) is None
+        assert limits.begin((), 0.0) is None
+        limits.end(())
+
+
+@pytest.mark.parametrize(
+    ("host", "group"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("10.1.2.3", ""),
+        ("::ffff:10.1.2.3", ""),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::", "2001:db8:1:2::/64"),
+        ("2001:db8:ff::1", ""),
+        ("testclient", "testclient"),
+    ],
+)
+def test_addresses_of_one_customer_count_together(host: str, group: str) -> None:
+    assert grouped(host, networks("10.0.0.0/8 2001:db8:ff::/48")) == group
+
+
+def test_audio_of_a_key_is_limited_by_the_day() -> None:
+    today = ["Monday"]
+    limits = Limits(Allowance(audio_s=10), tally=DayTally(lambda: today[0]))
+    assert limits.begin(A, 0.0) is None
+    assert [limits.hear(A, 4.0) for _ in range(2)] == ["", ""]
+    assert limits.hear(A, 4.0) == "this key may send no more audio on one day than 10 s"
+    refused = limits.begin(A, 0.0)
+    assert refused is not None and 1 <= refused.retry <= 86_400
+    assert limits.begin(A, 0.0, call=False) is None, "a request sends no audio"
+    assert limits.hear(B, 4.0) == ""
+    today[0] = "Tuesday"
+    assert limits.begin(A, 0.0) is None and limits.hear(A, 4.0) == ""
 
 
 def test_key_may_have_its_own_limits() -> None:
-    own = own_allowances(f"{hashed(KEY)}:1:9  {hashed(OTHER)}\n{hashed(FREE)}:0:0")
-    assert own == {hashed(KEY): Allowance(1, 9), hashed(FREE): Allowance()}
-    limits = Limits(Allowance(sessions=2), own)
+    own = own_allowances(f"{hashed(KEY)}:1:9  {hashed(OTHER)}\n{hashed(FREE)}:0:0 {'f' * 64}:1:2:3", 9)
+    names = [f"key:{hashed(KEY)}", f"key:{hashed(FREE)}", f"key:{'f' * 64}"]
+    assert own == dict(zip(names, [Allowance(1, 9, 9), Allowance(0, 0, 9), Allowance(1, 2, 3)], strict=True))
+    limits = Limits(Allowance(sessions=2), own=own)
     for key, calls in ((KEY, 1), (OTHER, 2)):
-        assert [limits.begin(hashed(key), 0.0) is None for _ in range(calls + 1)] == [True] * calls + [False]
-    assert all(limits.begin(hashed(FREE), 0.0) is None for _ in range(20))
+        owners = limits.owners(hashed(key))
+        assert [limits.begin(owners, 0.0) is None for _ in range(calls + 1)] == [True] * calls + [False]
+    assert Limits(Allowance(sessions=2), own=own_allowances(f"{hashed(FREE)}:0:0")).owners(hashed(FREE)) == ()
 
 
 @given(
@@ -88,10 +147,10 @@ def test_no_order_of_calls_exceeds_the_limits(
     for what, later in done:
         now += later
         if what == "e" and held:
-            limits.end("k")
+            limits.end(A)
             held -= 1
         elif what != "e":
-            refused = limits.begin("k", now) if what == "b" else limits.ask("k", now)
+            refused = limits.begin(A, now, call=what == "b")
             room = not most or len([at for at in begun if now - at < MINUTE]) < most
             free = what == "a" or not sessions or held < sessions
             assert (refused is None) == (room and free)
@@ -120,6 +179,7 @@ def test_secret_counts_for_the_key_that_minted_it() -> None:
     [
         ({"key_sessions": 1}, "api_keys"),
         ({"key_calls_per_min": 1}, "api_keys"),
+        ({"key_audio_s_per_day": 1}, "api_keys"),
         ({"key_sessions": 1, "api_keys": hashed(KEY)}, ""),
         ({"host": "0.0.0.0", "api_keys": hashed(KEY), "audiosocket_port": 9092}, "AudioSocket has no keys"),
         ({"host": "0.0.0.0", "audiosocket_port": 9092}, "api_keys"),
@@ -135,7 +195,7 @@ def test_limits_and_ports_without_effective_keys_are_refused(settings: dict[str,
         check_open(Settings(**settings))
 
 
-@pytest.mark.parametrize("tail", [":1", ":1:", ":a:1", ":1:1:1", ":-1:1"])
+@pytest.mark.parametrize("tail", [":1", ":1:", ":a:1", ":1:1:1:1", ":-1:1"])
 def test_invalid_limits_get_an_error(tail: str) -> None:
     with pytest.raises(ConfigError, match="--api-keys has to be the hashes of keys"):
         load({"api_keys": hashed(KEY) + tail})
@@ -208,7 +268,9 @@ def test_limits_are_read_from_the_file(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.delenv("REJOINDER_API_KEYS", raising=False)
     (tmp_path / "x.toml").write_text(f'api_keys = "{hashed(KEY)}:1:2"\nkey_sessions = 3\n')
     settings, _ = load({}, tmp_path / "x.toml")
-    assert settings.key_sessions == 3 and own_allowances(settings.api_keys) == {hashed(KEY): Allowance(1, 2)}
+    assert settings.key_sessions == 3 and own_allowances(settings.api_keys) == {
+        f"key:{hashed(KEY)}": Allowance(1, 2)
+    }
 
 
 def test_error_of_a_request_has_openais_shape(server: Server) -> None:

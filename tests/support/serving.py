@@ -46,6 +46,7 @@ IN_ENVIRONMENT = (
     "drain_goodbye",
     "audiosocket_port",
     "conversations",
+    "limits_store",
     "resume_s",
     "max_call_s",
     "api_keys",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
@@ -33,11 +34,14 @@ class Wanted(BaseModel):
     session: dict[str, Any] = Field(default_factory=dict)
 
 
-async def mint(request: Request, keys: Keys, wire: Realtime) -> Response:
+async def mint(
+    request: Request, keys: Keys, wire: Realtime, publish: Callable[[str], Awaitable[None]]
+) -> Response:
     """Answer an authorised request for a secret.
 
-    wire: belongs to no call; it checks the session. The answer contains the session without the server's own
-    instructions. Cancelling creates no secret.
+    wire: belongs to no call; it checks the session. publish: lets other servers accept the secret. The answer
+    contains the session without the server's own instructions. Cancelling may leave a secret that no client
+    has.
     """
     try:
         given = await body(request, MAX_TEXT)
@@ -53,6 +57,7 @@ async def mint(request: Request, keys: Keys, wire: Realtime) -> Response:
         return _error(explain(error, ""), 400)
     except ProtocolError as error:
         return _error(error, 400)
+    await publish(value)
     if "instructions" not in wanted.session:
         del session["instructions"]
     return JSONResponse({"value": value, "expires_at": int(expires), "session": session})

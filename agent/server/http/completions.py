@@ -32,7 +32,7 @@ from rejoinder.agent.server.http.sse import (
     data,
     unless_gone,
 )
-from rejoinder.agent.server.limits import BUSY_SECONDS
+from rejoinder.agent.server.limiting.allowance import BUSY_SECONDS
 from rejoinder.agent.wires.failures import SHUTTING_DOWN, error_body, kind_of, reported
 from rejoinder.models.llm.priority_gate import text_answer
 from rejoinder.models.llm.trace_context import TRACEPARENT, passed_on
@@ -116,7 +116,7 @@ class Writing:
 class Completions:
     """Answers text requests.
 
-    models: returns the models, None while they load. denied: returns the answer to a request that is not
+    models: returns the models, None while they load. refused: returns the answer to a request that is not
     allowed, None for any other. most: most answers at a time, so that the model stays free for calls. names:
     public names of the models. agent: returns the agent, and the options of its sessions. closed: returns why
     no request is answered any more, "" while they are.
@@ -125,7 +125,7 @@ class Completions:
     def __init__(
         self,
         models: Callable[[], Models | None],
-        denied: Callable[[Request], Response | None],
+        refused: Callable[[Request], Awaitable[Response | None]],
         most: int,
         names: Mapping[str, str],
         agent: Callable[[], tuple[AgentHost, Options]],
@@ -134,7 +134,7 @@ class Completions:
         self._closed = closed
         self._agent = agent
         self._models = models
-        self._denied = denied
+        self._refused = refused
         self._most = most
         self._names = dict(names)
         self._running: set[Writing] = set()
@@ -160,14 +160,14 @@ class Completions:
     # --- models -----------------------------------------------------------------------------------------
 
     async def _list(self, request: Request) -> Response:
-        if denied := self._denied(request):
-            return denied
+        if refused := await self._refused(request):
+            return refused
         names = [MODEL, *([AGENT] if self._agent()[0].answers_text else [])]
         return JSONResponse({"object": "list", "data": [self._model(name) for name in names]})
 
     async def _one(self, request: Request) -> Response:
-        if denied := self._denied(request):
-            return denied
+        if refused := await self._refused(request):
+            return refused
         if (model := request.path_params["model"]) not in (MODEL, AGENT):
             return error_response(404, f"there is no model {model[:64]}; there is {MODEL}", "model_not_found")
         return JSONResponse(self._model(model))
@@ -182,8 +182,8 @@ class Completions:
         id_ = f"chatcmpl-{secrets.token_hex(12)}"
         call_id.current.set(id_)
         try:
-            if denied := self._denied(request):
-                return denied
+            if refused := await self._refused(request):
+                return refused
             return await self._answer(request, id_)
         except ClientDisconnect:
             return Response(status_code=LEFT)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
@@ -15,7 +14,9 @@ from rejoinder.agent.config import Settings
 from rejoinder.agent.server.access import decline, may_call, shown
 from rejoinder.agent.server.denial import Denial
 from rejoinder.agent.server.keys import Keys
-from rejoinder.agent.server.limits import BUSY_SECONDS, Limits
+from rejoinder.agent.server.limiting.allowance import BUSY_SECONDS
+from rejoinder.agent.server.limiting.limiter import Limiter
+from rejoinder.agent.server.limiting.shared import UNCHECKED
 from rejoinder.agent.server.operating.lines import Lines
 from rejoinder.agent.wires.transport import WebSocketTransport
 from rejoinder.pipeline import Overloaded, ProtocolError
@@ -27,17 +28,17 @@ CONVERSATION = "rejoinder-conversation"
 
 
 class Admission:
-    """Accepts WebSockets. keys, limits: of clients. lines: of the server.
+    """Accepts WebSockets. keys, limiter: of clients. lines: of the server.
 
     closed: returns why no new call is taken now, "" if calls are taken.
     """
 
     def __init__(
-        self, settings: Settings, keys: Keys, limits: Limits, lines: Lines, closed: Callable[[], str]
+        self, settings: Settings, keys: Keys, limiter: Limiter, lines: Lines, closed: Callable[[], str]
     ) -> None:
         self._settings = settings
         self._keys = keys
-        self._limits = limits
+        self._limiter = limiter
         self._lines = lines
         self._closed = closed
         self._beginning: set[object] = set()
@@ -46,6 +47,21 @@ class Admission:
         """Return whether pages of an origin may call this host."""
         allowed = self._settings.allowed_origins.split()
         return may_call(origin, host, allowed, self._settings.local)
+
+    def owners(self, connection: HTTPConnection, key: str | None = None) -> tuple[str, ...]:
+        """Return who a call or request counts for. key: the hash of an API key, None for the client's."""
+        key = self._keys.owner(shown(connection.scope)) if key is None else key
+        return self._limiter.owners(key, connection.client.host if connection.client else "")
+
+    async def known(self, websocket: WebSocket) -> bool | None:
+        """Return whether a client's key is valid, None where that could not be found out.
+
+        A client secret may be another server's. Cancelling stops the wait.
+        """
+        if self.stranger(websocket):
+            return False
+        is_sure = await self._limiter.learn(key := shown(websocket.scope))
+        return True if self._keys.session(key) is not None else False if is_sure else None
 
     def stranger(self, websocket: HTTPConnection) -> Denial | None:
         """Return the denial of a call from a page of another origin, None for any other call."""
@@ -75,9 +91,10 @@ class Admission:
         self,
         websocket: WebSocket,
         subprotocol: str,
-        known: bool,
+        known: bool | None,
+        owners: Sequence[str],
         conversation: str = "",
-        owner: str | None = None,
+        moved: bool = False,
     ) -> AsyncIterator[WebSocketTransport | None]:
         """Accept a WebSocket or refuse it, and yield its connection if the call may begin.
 
@@ -89,28 +106,33 @@ class Admission:
         which has to see the status, none is.
 
         subprotocol: chosen if the client offers it. known: whether the client's key is valid, if one is
-        needed. conversation: named in the answer, "" for none. owner: the hash of the API key that the call
-        counts for, None for that of the client's key. Cancelling leaves the socket to the server, which drops
-        it.
+        needed; None where that could not be found out. owners: who the call counts for. conversation: named
+        in the answer, "" for none. moved: whether it has begun at another server; then no limits apply.
+        Cancelling leaves the socket to the server, which drops it.
         """
-        owner = self._keys.owner(shown(websocket.scope)) if owner is None else owner
-        denial = self.stranger(websocket)
-        if not denial and not known:
-            denial = Denial(HTTPStatus.UNAUTHORIZED, self._keys.wrong(shown(websocket.scope)))
         transport = WebSocketTransport(websocket)
-        balanced = self._settings.behind_balancer
-        reason = "" if denial else self._closed()
-        denial = denial or self._by_status(reason, websocket) or self._limits.begin(owner, time.monotonic())
+        denial, reason = self._denial(websocket, known), ""
+        if not denial:
+            reason = self._closed()
+            denial = self._by_status(reason, websocket)
         if denial:
             await denial.send(websocket)
             yield None
             return
+        counted = False
+        self._beginning.add(transport)
         try:
-            if balanced and (full := self._lines.take(transport)):
-                await busy(full).send(websocket)
+            denial = None if moved else self._limiter.refusal(owners)  # before a call makes way for this one
+            if not denial and self._settings.behind_balancer and (full := self._lines.take(transport)):
+                denial = busy(full)
+            if moved and not denial:
+                self._limiter.hold(owners)
+            denial = denial or (None if moved else await self._limiter.begin(owners))
+            if denial:
+                await denial.send(websocket)
                 yield None
                 return
-            self._beginning.add(transport)
+            counted = True
             await accept(websocket, subprotocol, conversation)
             if reason:
                 await decline(transport, CloseCode.TRY_AGAIN_LATER, reason)
@@ -122,7 +144,16 @@ class Admission:
                 await decline(transport, CloseCode.TRY_AGAIN_LATER, str(error))
         finally:
             self.begun(transport)
-            self._limits.end(owner)
+            if counted:
+                self._limiter.end(owners)
+
+    def _denial(self, websocket: WebSocket, known: bool | None) -> Denial | None:
+        """Return the denial of a client that may not call. known: as in ``accepted``."""
+        if denial := self.stranger(websocket):
+            return denial
+        if known is None:
+            return UNCHECKED
+        return None if known else Denial(HTTPStatus.UNAUTHORIZED, self._keys.wrong(shown(websocket.scope)))
 
     def _by_status(self, reason: str, websocket: WebSocket) -> Denial | None:
         """Return the denial of a call that is refused for this reason, None where it is accepted first."""

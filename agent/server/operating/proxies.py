@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Network, ip_network
+from ipaddress import IPv4Network
+
+from rejoinder.agent.settings.networks import networks
 
 MAPPED_BITS = 96
 """Length of the prefix before an IPv4 address in an IPv6 address."""
@@ -14,7 +16,7 @@ def on_both_stacks(text: str) -> list[str]:
     A socket that is open for both shows the IPv4 address a.b.c.d as ::ffff:a.b.c.d (RFC 4291, 2.5.5.2).
     """
     found: list[str] = []
-    for network in map(ip_network, text.split()):
+    for network in networks(text):
         found.append(str(network))
         if isinstance(network, IPv4Network):
             found.append(f"::ffff:{network.network_address}/{MAPPED_BITS + network.prefixlen}")

@@ -62,6 +62,7 @@ from rejoinder.pipeline import (
     ProtocolError,
     SpeechStarted,
 )
+from rejoinder.pipeline.call_timer import longest_call
 
 
 class Realtime:
@@ -281,10 +282,10 @@ class Realtime:
 
     def goodbye(self, reason: str) -> Goodbye:
         """Return OpenAI's error for a call that has reached its limit: clients look for its code."""
-        budget, longest = self.options().budget, self.options().max_call_s
+        longest = self.options().max_call_s
         minutes, seconds = divmod(longest, 60.0)
         lasted = f"{longest:g} seconds" if seconds else f"{minutes:g} minutes"
-        if not budget or not budget.over:
+        if reason == longest_call(longest):
             reason = f"Your session hit the maximum duration of {lasted}."
         return Goodbye(
             reason, CloseCode.GOING_AWAY, [failure(ProtocolError(reason, "session_expired"), None)]

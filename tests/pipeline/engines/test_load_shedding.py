@@ -13,7 +13,7 @@ from starlette.testclient import TestClient, WebSocketDenialResponse
 from websockets.frames import CloseCode
 
 from rejoinder.agent.config import Settings
-from rejoinder.agent.server.limits import BUSY_SECONDS
+from rejoinder.agent.server.limiting.allowance import BUSY_SECONDS
 from rejoinder.agent.server.server import Server
 from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedVad

@@ -74,9 +74,6 @@ def test_resumed_conversation_counts_for_the_key_that_made_its_secret(tmp_path: 
         with pytest.raises(InvalidStatus, match="401"):
             resuming(restarted, "conv_newer", shown)
         restarted.wait_idle()
-        with Talk(restarted, **bearer(KEY)), pytest.raises(InvalidStatus, match="429"):
-            resuming(restarted, conversation(talk), shown)
-        restarted.wait_idle()
         with resuming(restarted, conversation(talk), shown) as resumed:
             resumed.until("rejoinder.resumed")
             with pytest.raises(InvalidStatus, match="429"):
