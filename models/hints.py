@@ -40,7 +40,7 @@ EXTRA_MODULES = {
     "profile": ("psutil",),
     "record": ("cryptography",),
     "demo": ("matplotlib",),
-    "bench": ("jiwer", "livekit", "pocketsphinx", "sklearn", "whisper_normalizer"),
+    "bench": ("jiwer", "livekit", "pocketsphinx", "simpy", "sklearn", "whisper_normalizer"),
     "vllm": ("vllm", "torch"),
 }  # fmt: skip
 """Modules of other distributions, by the extra that brings them."""

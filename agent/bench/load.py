@@ -13,7 +13,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,6 +23,7 @@ from rich.console import RenderableType
 
 from rejoinder.agent.bench.callers.caller import LiveCaller, open_call
 from rejoinder.agent.bench.cases.recordings import Recording, background, speech_end
+from rejoinder.agent.bench.engine_work import EngineWork, difference, engine_work
 from rejoinder.agent.bench.latency import (
     ANSWER_WAIT_SECONDS,
     BACKGROUND_SECONDS,
@@ -34,7 +35,7 @@ from rejoinder.agent.bench.latency import (
     count,
     mean_waterfall,
 )
-from rejoinder.agent.bench.reports.waterfall import summary_table, waterfall
+from rejoinder.agent.bench.reports.waterfall import Parts, summary_table, waterfall
 from rejoinder.agent.bench.soak import processor_seconds
 from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.client.socket import CallLost
@@ -84,7 +85,8 @@ class Level:
 
     every_s: planned mean time from a turn to the same caller's next one. load_levels: number of answers
     committed at each load level of the server. processor_s: CPU seconds of a server that the bench started,
-    None for another.
+    None for another. turns: the parts of each answered turn's latency. engines: the work of that server's
+    engines in the level, by role.
     """
 
     sessions: int
@@ -95,6 +97,8 @@ class Level:
     parts: Sequence[tuple[str, float]]
     load_levels: Mapping[int, int]
     processor_s: float | None
+    turns: Sequence[Parts] = ()
+    engines: Mapping[str, EngineWork] = field(default_factory=dict)
 
     @property
     def cores(self) -> float | None:
@@ -140,6 +144,7 @@ async def run(
     process: id of the server's process if the bench started it. idle: number of additional idle callers.
     """
     before, began = _processor(process), time.perf_counter()
+    worked = await _work(url, process)
     start = asyncio.get_running_loop().time() + NOISE_LEAD_SECONDS + 0.5
     async with asyncio.TaskGroup() as tasks:
         calls = [tasks.create_task(_call(url, key, turns, start, tell)) for turns in callers]
@@ -148,8 +153,14 @@ async def run(
     used = None if spent is None or before is None else spent - before
     lasted = time.perf_counter() - began
     committed = Counter(result.level for result in results if result.level is not None)
-    parts = mean_waterfall(results)
-    return Level(len(callers), idle, lasted, every(callers), count(results), parts, committed, used)
+    parts, counted = mean_waterfall(results), count(results)
+    turns = [result.parts for result in results if result.latency_ms is not None and result.parts]
+    worked = difference(worked, await _work(url, process))
+    return Level(len(callers), idle, lasted, every(callers), counted, parts, committed, used, turns, worked)
+
+
+async def _work(url: str, process: int | None) -> dict[str, EngineWork]:
+    return {} if process is None else await engine_work(url)
 
 
 async def _call(
@@ -222,6 +233,8 @@ def report(levels: Sequence[Level]) -> dict[str, Any]:
                 **asdict(level.counted),
                 "load_levels": {str(one): often for one, often in sorted(level.load_levels.items())},
                 "waterfall": [{"name": name, "ms": value} for name, value in level.parts],
+                "turns": [dict(parts) for parts in level.turns],
+                "engines": {role: asdict(work) for role, work in level.engines.items()},
             }
             for level in levels
         ],

@@ -79,7 +79,7 @@ async def measure(
     costs = []
     for one in worst:
         with held_port() as wyoming_port:
-            async with subject(serve_watched, vad, wyoming_port, True) as pipe:
+            async with subject(serve_watched, vad, wyoming_port, {}) as pipe:
                 port = await asyncio.to_thread(pipe.recv)
                 try:
                     costs.append(message_cost(one, await _sent(one, port, wyoming_port, pipe)))

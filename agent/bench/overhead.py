@@ -10,7 +10,7 @@ import asyncio
 import base64
 import json
 import multiprocessing
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
@@ -64,9 +64,9 @@ class Overhead:
     answers: int
 
 
-def speakers(sessions: int, some: bool) -> int:
-    """Return the number of sessions that speak."""
-    return max(1, sessions // SPEAKING) if some else 0
+def speakers(sessions: int, some: bool, one_in: int = SPEAKING) -> int:
+    """Return the number of sessions that speak. one_in: sessions for each that speaks."""
+    return max(1, sessions // one_in) if some else 0
 
 
 def level(way: str, load: Workload, spent: Spent) -> Overhead:
@@ -83,19 +83,20 @@ async def measure(
     seconds: float,
     vad: str,
     tell: Callable[[Overhead], None],
-    metrics: bool = True,
+    settings: Mapping[str, object],
+    one_in: int = SPEAKING,
 ) -> list[Overhead]:
     """Measure each way with each number of sessions, silent and speaking. Raises PipelineError.
 
-    metrics: whether the server measures itself for Prometheus. Cancelling ends the subject's process.
+    settings: of the server. one_in: as in ``speakers``. Cancelling ends the subject's process.
     """
     levels = []
     for way in ways:
         for count in sessions:
             for some in (False, True):
-                load = Workload(count, speakers(count, some), WARM_UP_SECONDS, seconds)
+                load = Workload(count, speakers(count, some, one_in), WARM_UP_SECONDS, seconds)
                 spent = await (
-                    _in_process(load, vad) if way == SESSION else _over_sockets(load, vad, metrics)
+                    _in_process(load, vad) if way == SESSION else _over_sockets(load, vad, settings)
                 )
                 levels.append(level(way, load, spent))
                 tell(levels[-1])
@@ -107,8 +108,8 @@ async def _in_process(load: Workload, vad: str) -> Spent:
         return await received(pipe)
 
 
-async def _over_sockets(load: Workload, vad: str, metrics: bool) -> Spent:
-    async with subject(serve_watched, vad, 0, metrics) as pipe:
+async def _over_sockets(load: Workload, vad: str, settings: Mapping[str, object]) -> Spent:
+    async with subject(serve_watched, vad, 0, settings) as pipe:
         port = await asyncio.to_thread(pipe.recv)
         try:
             return await _call(f"ws://127.0.0.1:{port}/v1/realtime", load, pipe)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Pipe
@@ -174,20 +174,20 @@ async def _count(session: Session, watch: Watch) -> None:
         watch.spent.answers += isinstance(event, TurnTraced)
 
 
-def serve_watched(vad: str, wyoming_port: int, metrics: bool, pipe: Pipe) -> None:
+def serve_watched(vad: str, wyoming_port: int, more: Mapping[str, object], pipe: Pipe) -> None:
     """Serve on a free loopback port; send the port and the costs over the pipe, until it receives END.
 
-    wyoming_port: port for Wyoming; 0: no Wyoming, and the loop's lag is measured less often. metrics: the
-    setting.
+    wyoming_port: port for Wyoming; 0: no Wyoming, and the loop's lag is measured less often. more: further
+    settings.
     """
     with asyncio.Runner(loop_factory=Config("").get_loop_factory()) as runner:  # the server's own loop
-        runner.run(_serve(vad, wyoming_port, metrics, pipe))
+        runner.run(_serve(vad, wyoming_port, more, pipe))
 
 
-async def _serve(vad: str, wyoming_port: int, metrics: bool, pipe: Pipe) -> None:
+async def _serve(vad: str, wyoming_port: int, more: Mapping[str, object], pipe: Pipe) -> None:
     models = {"vad": vad, "turn": "scripted:turn", "tts": "scripted:tts"}
     models |= {"stt": f"scripted:stt|{QUESTION}", "llm": f"scripted:llm|{ANSWER}"}
-    own = {"max_sessions": 10_000, "wyoming_port": wyoming_port, "metrics": metrics}
+    own = {"max_sessions": 10_000, "wyoming_port": wyoming_port, **more}
     settings = Settings.model_validate({**own, **models})
     allow_sockets()
     sock = listen(settings.host, 0)

@@ -6,11 +6,13 @@ import asyncio
 import json
 from itertools import pairwise, repeat
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pytest
 import soundfile
 from click.testing import Result
+from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from rejoinder.agent.bench import load as bench_load
@@ -18,6 +20,7 @@ from rejoinder.agent.bench import loop_blocking
 from rejoinder.agent.bench import overhead as bench_overhead
 from rejoinder.agent.bench.cases.recordings import Recording
 from rejoinder.agent.bench.cases.worst_messages import WORST
+from rejoinder.agent.bench.engine_work import EngineWork, by_role, difference
 from rejoinder.agent.bench.load import REST_SECONDS, SCATTER, Level, LoadedRecording, every, plan
 from rejoinder.agent.bench.overhead_subject import FRAME_SECONDS, Spent, Workload
 from rejoinder.agent.cli.bench import app as bench
@@ -116,7 +119,31 @@ def test_two_callers_beside_silent_ones(tmp_path: Path, monkeypatch: pytest.Monk
     assert sum(committed.values()) == level["asked"], "at which load level each answer was committed"
     assert level["latency"]["p50"] > 0 and level["processor_s"] > 0 and level["idle"] == 3
     assert sum(part["ms"] for part in level["waterfall"]) == pytest.approx(level["latency"]["mean"])
+    turns = [sum(turn.values()) for turn in level["turns"]]
+    assert len(turns) == level["answered"] and fmean(turns) == pytest.approx(level["latency"]["mean"])
+    assert set(level["engines"]) <= {"vad", "stt", "turn", "llm", "tts"}
     assert (tmp_path / "load.png").read_bytes().startswith(b"\x89PNG") and "2 + 3 idle" in result.stdout
+
+
+def test_work_of_engines_is_that_between_two_scrapes() -> None:
+    def scraped(*engines: tuple[str, str, int, float]) -> dict[str, EngineWork]:
+        lines = ["# TYPE rejoinder_engine_batch_jobs histogram"]
+        lines += [
+            f'rejoinder_engine_batch_jobs_sum{{engine="{engine}",role="{role}"}} {jobs}'
+            for engine, role, jobs, _ in engines
+        ]
+        lines.append("# TYPE rejoinder_engine_busy_seconds counter")
+        lines += [
+            f'rejoinder_engine_busy_seconds_total{{engine="{engine}",role="{role}"}} {busy}'
+            for engine, role, _, busy in engines
+        ]
+        return by_role(text_string_to_metric_families("\n".join(lines) + "\n"))
+
+    before = scraped(("whisper", "stt", 3, 0.5), ("ort", "llm", 0, 0.0), ("piper", "tts", 2, 1.0))
+    after = scraped(
+        ("whisper", "stt", 7, 1.5), ("ort", "llm", 5, 1.0), ("ort#2", "llm", 1, 0.5), ("piper", "tts", 2, 1.0)
+    )
+    assert difference(before, after) == {"stt": EngineWork(4.0, 1.0), "llm": EngineWork(6.0, 1.5)}
 
 
 def test_the_overhead_of_both_ways_is_measured(tmp_path: Path) -> None:
@@ -144,8 +171,9 @@ def test_how_long_a_message_blocks_the_loop_is_measured_on_every_wire() -> None:
     }
     for cost in costs:
         # A message of 64 KiB may block for less than the clock of the loop resolves.
-        assert 0.0 <= cost.p50_ms <= cost.p99_ms <= cost.longest_ms and cost.longest_ms > 0.0 < cost.busy_ms
+        assert 0.0 <= cost.p50_ms <= cost.p99_ms <= cost.longest_ms and cost.busy_ms > 0.0
         assert cost.message in str(loop_blocking.table(costs).columns[1]._cells)
+    assert max(cost.longest_ms for cost in costs) > 0.0
 
 
 def test_the_messages_are_as_long_as_they_say() -> None:

@@ -87,7 +87,7 @@ class Place:
     folder: Path
 
 
-FILES = ("load.json", "seen.json.gz")
+FILES = ("load.json", "overhead.json", "seen.json.gz")
 """Files that some commands in the documentation write and later ones read."""
 INLINE = re.compile(r"(\w+=\S+ )*(\.venv/bin/)?(rejoinder|make|python|pytest) ")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -32,12 +33,14 @@ def overhead(
     way: Annotated[str, typer.Option(help="session, websocket, both, or messages")] = "both",
     vad: Annotated[str, typer.Option(help="VAD; silero includes its cost")] = "scripted:vad",
     metrics: Annotated[bool, typer.Option(help="let the server measure itself for Prometheus")] = True,
+    conversations: Annotated[str, typer.Option(help="store of conversations, as in the setting")] = "",
+    one_in: Annotated[int, typer.Option(min=1, help="sessions for each one that speaks")] = 10,
     json_file: JsonOption = None,
 ) -> None:
     """Measure the cost of everything except the models.
 
     Frames arrive in real time, into sessions in one process and over WebSockets into one server process. Each
-    load runs twice: with silent callers, and with a tenth of them in conversation. With --way messages, the
+    load runs twice: with silent callers, and with some of them in conversation. With --way messages, the
     command sends each of the most expensive messages three times to its own server, and reports how long the
     message blocked the event loop.
     """
@@ -50,7 +53,8 @@ def overhead(
         raise typer.BadParameter(reason, param_hint="--way")
     console = console_beside(json_file)
     try:
-        levels = asyncio.run(_measure(WAYS[way], counts, seconds, vad, metrics, console))
+        settings = {"metrics": metrics, "conversations": conversations}
+        levels = asyncio.run(_measure(WAYS[way], counts, seconds, vad, settings, one_in, console))
     except PipelineError as error:
         leave(error)
     console.print(bench_overhead.table(levels))
@@ -61,6 +65,8 @@ def overhead(
             "seconds": seconds,
             "vad": vad,
             "metrics": metrics,
+            "conversations": conversations.partition(":")[0],
+            "one_in": one_in,
             "levels": [asdict(level) for level in levels],
         },
     )
@@ -80,7 +86,13 @@ def _messages(vad: str, json_file: Path | None) -> None:
 
 
 async def _measure(
-    ways: list[str], counts: list[int], seconds: float, vad: str, metrics: bool, console: Console
+    ways: list[str],
+    counts: list[int],
+    seconds: float,
+    vad: str,
+    settings: Mapping[str, object],
+    one_in: int,
+    console: Console,
 ) -> list[bench_overhead.Overhead]:
     with progress_bar(console) as progress:
         task = progress.add_task("measuring", total=2 * len(ways) * len(counts))
@@ -90,4 +102,4 @@ async def _measure(
             load = f"{level.way}, {level.sessions} sessions, {level.speaking} speaking"
             progress.console.print(Text(f"  {load}: {level.microseconds:.0f} us a frame", style="dim"))
 
-        return await bench_overhead.measure(ways, counts, seconds, vad, tell, metrics)
+        return await bench_overhead.measure(ways, counts, seconds, vad, tell, settings, one_in)

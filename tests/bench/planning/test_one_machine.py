@@ -14,17 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from rejoinder.agent.bench.plan import (
+from rejoinder.agent.bench.planning.one_machine import (
     MOST_PLANNED_BUSY,
     Measured,
     NoPlan,
-    erlang_c,
     explained,
     plan,
     plan_with,
     read_report,
     wait_s,
 )
+from rejoinder.agent.bench.planning.queues import erlang_c
 from rejoinder.agent.bench.reports.waterfall import REST_LABEL
 from rejoinder.agent.cli import app as cli
 
@@ -84,9 +84,9 @@ def test_unreachable_targets_are_refused() -> None:
 
 def test_a_plan_has_no_more_machines_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     needed = plan(500, 800.0, KNOWN).machines
-    monkeypatch.setattr("rejoinder.agent.bench.plan.MOST_MACHINES", needed)
+    monkeypatch.setattr("rejoinder.agent.bench.planning.one_machine.MOST_MACHINES", needed)
     assert plan(500, 800.0, KNOWN).machines == needed
-    monkeypatch.setattr("rejoinder.agent.bench.plan.MOST_MACHINES", needed - 1)
+    monkeypatch.setattr("rejoinder.agent.bench.planning.one_machine.MOST_MACHINES", needed - 1)
     with pytest.raises(NoPlan, match=f"more than {needed - 1} machines"):
         plan(500, 800.0, KNOWN)
 
@@ -133,9 +133,9 @@ def test_a_report_is_read() -> None:
 @pytest.mark.parametrize(
     ("report", "why"),
     [
-        ({}, "no report of"),
-        ([], "no report of"),
-        ({**REPORT, "levels": []}, "no report of"),
+        ({}, "not a report of"),
+        ([], "not a report of"),
+        ({**REPORT, "levels": []}, "not a report of"),
         ({**REPORT, "machine": {"cores": 0}}, r"machine\.cores: .* greater than 0"),
         ({**REPORT, "every_s": float("inf")}, "every_s: .* finite"),
         ({**REPORT, "levels": [{**LEVEL, "answered": "ten"}]}, r"levels\.0\.answered: "),
@@ -157,7 +157,7 @@ def test_the_command_plans_and_refuses(tmp_path: Path) -> None:
     assert done.exit_code == 0 and "machines of 4 cores for 500 calls" in done.stdout
     assert "1: 400 ms (planned 400), 2: 500 ms (planned 400)" in done.stdout
     never = run(cli.app, ["plan", "--calls", "5", "--p95", "100ms", "--from", str(file)])
-    assert never.exit_code == 1 and "no machines make that less" in never.stderr
+    assert never.exit_code == 1 and "more machines cannot reduce it" in never.stderr
     for wrong, word in ((["--p95", "soon"], "800ms"), (["--calls", "0"], "greater than or equal to 1")):
         refused = run(cli.app, ["plan", "--calls", "5", "--from", str(file), *wrong])
         assert refused.exit_code == 2 and word in refused.stderr

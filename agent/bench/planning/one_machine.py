@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt, ValidationError
 
+from rejoinder.agent.bench.planning.queues import OfferedLoad, erlang_c, pooled
 from rejoinder.agent.bench.reports.waterfall import HEARD_END, REST_LABEL
 from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.trace import PART_NAMES
@@ -107,22 +108,9 @@ class Plan:
     p95_ms: float
 
 
-def erlang_c(servers: int, load: float) -> float:
-    """Return the probability that a job has to wait; ``load`` is in erlangs and below ``servers``.
-
-    By the recurrence of Erlang's formula B, which no factorial can overflow: B(0) = 1,
-    B(n) = load B(n-1) / (n + load B(n-1)), and C = B / (1 - busy (1 - B)).
-    """
-    blocked = 1.0
-    for count in range(1, servers + 1):
-        blocked = load * blocked / (count + load * blocked)
-    return blocked / (1.0 - load / servers * (1.0 - blocked))
-
-
 def wait_s(servers: int, load: float, service_s: float, share: float = 0.95) -> float:
     """Return the quantile ``share`` of the wait in seconds: P(wait > t) = C exp(-(c - a) t / s)."""
-    waits = erlang_c(servers, load)
-    return max(0.0, math.log(waits / (1.0 - share)) * service_s / (servers - load)) if waits else 0.0
+    return pooled(servers, OfferedLoad(load, service_s)).quantile(share)
 
 
 def plan_with(machines: int, calls: int, measured: Measured) -> Plan | None:
@@ -147,7 +135,7 @@ def plan(calls: int, p95_ms: float, measured: Measured) -> Plan:
     """Return the plan with the fewest machines that answer 95 % of the turns in time. Raises NoPlan."""
     if measured.alone_ms > p95_ms:
         raise NoPlan(
-            f"the fewest callers had a p95 of {measured.alone_ms:.0f} ms: no machines make that less"
+            f"the fewest callers had a p95 of {measured.alone_ms:.0f} ms: more machines cannot reduce it"
         )
     busy = calls * measured.work_s / measured.every_s / (MOST_PLANNED_BUSY * measured.cores)
     least = math.ceil(max(busy, calls / most_calls(p95_ms, measured)))
@@ -161,13 +149,13 @@ def plan(calls: int, p95_ms: float, measured: Measured) -> Plan:
 def read_report(report: Any) -> Measured:
     """Return the measurements in a report of ``rejoinder bench load``. Raises NoPlan."""
     try:
-        told = Report.model_validate(report)
+        given = Report.model_validate(report)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         why = f"{where}: {first['msg']}" if where else first["msg"]
-        raise NoPlan(f"this is no report of rejoinder bench load --json ({why})") from None
-    levels = sorted(told.levels, key=lambda level: level.sessions)
+        raise NoPlan(f"this is not a report of rejoinder bench load --json ({why})") from None
+    levels = sorted(given.levels, key=lambda level: level.sessions)
     alone, most = levels[0], levels[-1]
     answering = sum(part.ms for part in alone.waterfall if part.name not in WAITING_PARTS) / 1000.0
     if alone.latency.p95 is None or not answering or most.processor_s is None or not most.answered:
@@ -178,7 +166,7 @@ def read_report(report: Any) -> Measured:
         if level.answered and level.latency.p95 is not None
     ]
     work = most.processor_s / most.answered
-    return Measured(work, answering, alone.latency.p95, told.every_s, told.machine.cores, tuple(seen))
+    return Measured(work, answering, alone.latency.p95, given.every_s, given.machine.cores, tuple(seen))
 
 
 def explained(calls: int, p95_ms: float, known: Measured, planned: Plan) -> str:

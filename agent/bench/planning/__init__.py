@@ -1,0 +1,1 @@
+"""Calculates and simulates how many machines a number of calls needs."""
