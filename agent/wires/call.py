@@ -72,8 +72,8 @@ class Call:
 
     traces: the open traces file, None for none. caller: the caller's description in the log. agent: the
     integrator's agent in this call, None for none. observers: follow the call. recorder: records it, None
-    where there are no recordings. meter: takes the seconds of the client's audio; raises CallOver where no
-    more is allowed.
+    where there are no recordings. meter: takes the seconds of the client's audio, and raises CallOver
+    where no more is allowed; None without a limit.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Call:
         agent: AgentCall | None = None,
         observers: Sequence[CallObserver] = (),
         recorder: AudioRecorder | None = None,
-        meter: Callable[[float], None] = lambda seconds: None,
+        meter: Callable[[float], None] | None = None,
     ) -> None:
         self.feed = Feed(wire.id, wire.name, time.time(), time.monotonic)
         self.log = CallLog(self.feed.id, wire.name, caller, time.monotonic)
@@ -268,7 +268,8 @@ class Call:
                 await self._socket.send(messages)
                 messages = []
             if isinstance(answer, Hear):
-                self._meter(len(answer.pcm) / 2 / RATE)
+                if self._meter:
+                    self._meter(len(answer.pcm) / 2 / RATE)
                 self._recorder.hear(answer.pcm)
                 await session.hear(answer.pcm)
             else:
@@ -327,7 +328,8 @@ class Call:
     async def _transcribe(self, session: Session, given: AddRecording) -> RecordingTranscribed:
         """Transcribe a recording. The client's next message waits: it may build on the words."""
         seconds = len(given.pcm) / 2 / RATE
-        self._meter(seconds)
+        if self._meter:
+            self._meter(seconds)
         try:
             text = await session.insert_audio(given.pcm, given.key, given.after)
         except PipelineError as error:

@@ -17,7 +17,10 @@ from rejoinder.agent import config
 from rejoinder.agent.config import ConfigError, load, unknown_variables
 
 SECRET = "sk-very-secret"
-HASHES = "the hashes of keys, as `rejoinder key` prints them, HASH or HASH:CALLS:PER_MINUTE each"
+HASHES = (
+    "the hashes of keys, as `rejoinder key` prints them, "
+    "HASH or HASH:CALLS:PER_MINUTE or HASH:CALLS:PER_MINUTE:AUDIO_S each"
+)
 
 
 @pytest.fixture(autouse=True)

@@ -133,6 +133,7 @@ def test_audio_counts_at_all_servers(redis: RedisServer) -> None:
         ):
             assert await one.begin(A) is None and await other.begin(A) is None
             hear, listen = one.meter(A), other.meter(A)
+            assert hear and listen and one.meter(()) is None
             hear(6.0)
             listen(1.0)
 

@@ -97,8 +97,13 @@ class Limiter:
         if self._secrets:
             await self._secrets.publish(secret)
 
-    def meter(self, owners: Sequence[str]) -> Callable[[float], None]:
-        """Return what takes the seconds of audio of a call. It raises CallOver when no more are allowed."""
+    def meter(self, owners: Sequence[str]) -> Callable[[float], None] | None:
+        """Return what takes the seconds of audio of a call, None where they have no limit.
+
+        It raises CallOver when no more are allowed.
+        """
+        if not any(self._limits.allowance(owner).audio_s for owner in owners):
+            return None
 
         def hear(seconds: float) -> None:
             if reason := self._limits.hear(owners, seconds):
