@@ -153,10 +153,8 @@ class Switchboard:
             return
         found = await self.conversations.find_elsewhere(back.conversation, key)
         session, owner = self._keys.session(key), found.owner if found else self._keys.owner(key)
-        id_, owners = (
-            back.conversation if found else new_conversation(),
-            self.admission.owners(websocket, owner),
-        )
+        owners = self.admission.owners(websocket, owner)
+        id_ = back.conversation if found else new_conversation()
         async with self.admission.accepted(
             websocket, "realtime", True if found else known, owners, id_, moved=found is not None
         ) as transport:
@@ -216,7 +214,6 @@ class Switchboard:
             observers.append(kept)
         if agent and kept:
             agent.recorded = kept.written
-        owners = self.admission.owners(websocket, owner)
         meter = self._limiter.meter(owners)
         call = Call(
             socket, models, wire.options(), wire, self._traces, who, agent, observers, recorder, meter

@@ -234,7 +234,7 @@ def _fleet(
         for one in groups
     }
     machines = {"calls": call_machines, "models": model_machines, "llm": llm_machines}
-    p50, p95, p99 = (queues.quantile(whole, share) for share in (0.5, 0.95, 0.99))
+    p50, p95, p99 = percentiles(whole)
     return Fleet(
         wanted,
         turns,
@@ -266,6 +266,12 @@ def _money(wanted: PlanTarget, machines: Mapping[str, int], traffic: CallTraffic
     return Money(hourly, sum(hourly.values()) / (wanted.calls * 60.0))
 
 
+def percentiles(whole: NDArray[np.float64]) -> tuple[float, float, float]:
+    """Return p50, p95 and p99 in seconds of a distribution on the grid."""
+    p50, p95, p99 = (queues.quantile(whole, share) for share in (0.5, 0.95, 0.99))
+    return p50, p95, p99
+
+
 def with_calls(service: Service, fleet: Fleet, calls: int) -> tuple[float, float, float]:
     """Return p50, p95 and p99 of the latency in seconds of the same machines with another number of calls."""
     groups = tuple(
@@ -275,5 +281,4 @@ def with_calls(service: Service, fleet: Fleet, calls: int) -> tuple[float, float
     if shared.load >= 1.0:
         return math.inf, math.inf, math.inf
     whole = latency(service, groups, shared, fleet.wanted.hop_s)
-    p50, p95, p99 = (queues.quantile(whole, share) for share in (0.5, 0.95, 0.99))
-    return p50, p95, p99
+    return percentiles(whole)

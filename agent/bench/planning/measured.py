@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, PositiveInt, ValidationError
 
-from rejoinder.agent.bench.planning.one_machine import Figure, Machine, NoPlan
+from rejoinder.agent.bench.planning.one_machine import Figure, Machine, NoPlan, wrong
 from rejoinder.agent.bench.planning.queues import OfferedLoad
 from rejoinder.models.registry import adapter
 from rejoinder.models.threads import plan
@@ -153,7 +153,7 @@ def read_service(load: Any, overhead: Any) -> Service:
     try:
         report = LoadReport.model_validate(load)
     except ValidationError as error:
-        raise NoPlan(f"this is not a report of rejoinder bench load --json ({reason(error)})") from None
+        raise NoPlan(f"this is not a report of rejoinder bench load --json ({wrong(error)})") from None
     level = min(report.levels, key=lambda one: one.sessions)
     if not level.turns or not level.engines:
         raise NoPlan("the report has no times of engines: measure our own server with its models in it")
@@ -195,7 +195,7 @@ def _call_cores(overhead: Any) -> float:
     try:
         report = OverheadReport.model_validate(overhead)
     except ValidationError as error:
-        raise NoPlan(f"this is not a report of rejoinder bench overhead --json ({reason(error)})") from None
+        raise NoPlan(f"this is not a report of rejoinder bench overhead --json ({wrong(error)})") from None
     if report.vad.startswith("scripted:"):
         raise NoPlan("the report of bench overhead has no real voice activity detection: add --vad silero")
     levels = [level for level in report.levels if level.way == "WebSocket" and level.speaking]
@@ -203,10 +203,3 @@ def _call_cores(overhead: Any) -> float:
         raise NoPlan("the report of bench overhead has no calls that speak: measure with --way websocket")
     most = max(levels, key=lambda level: level.sessions)
     return most.microseconds / FRAME_US
-
-
-def reason(error: ValidationError) -> str:
-    """Return the first thing that is wrong, and where."""
-    first = error.errors()[0]
-    where = ".".join(map(str, first["loc"]))
-    return f"{where}: {first['msg']}" if where else first["msg"]

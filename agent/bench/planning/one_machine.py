@@ -146,15 +146,19 @@ def plan(calls: int, p95_ms: float, measured: Measured) -> Plan:
     raise NoPlan(f"more than {MOST_MACHINES} machines would be needed")
 
 
+def wrong(error: ValidationError) -> str:
+    """Return the first thing that is wrong in a report, and where."""
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}: {first['msg']}" if where else first["msg"]
+
+
 def read_report(report: Any) -> Measured:
     """Return the measurements in a report of ``rejoinder bench load``. Raises NoPlan."""
     try:
         given = Report.model_validate(report)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        why = f"{where}: {first['msg']}" if where else first["msg"]
-        raise NoPlan(f"this is not a report of rejoinder bench load --json ({why})") from None
+        raise NoPlan(f"this is not a report of rejoinder bench load --json ({wrong(error)})") from None
     levels = sorted(given.levels, key=lambda level: level.sessions)
     alone, most = levels[0], levels[-1]
     answering = sum(part.ms for part in alone.waterfall if part.name not in WAITING_PARTS) / 1000.0

@@ -125,9 +125,10 @@ class Admission:
             denial = None if moved else self._limiter.refusal(owners)  # before a call makes way for this one
             if not denial and self._settings.behind_balancer and (full := self._lines.take(transport)):
                 denial = busy(full)
-            if moved and not denial:
+            if not denial and moved:
                 self._limiter.hold(owners)
-            denial = denial or (None if moved else await self._limiter.begin(owners))
+            elif not denial:
+                denial = await self._limiter.begin(owners)
             if denial:
                 await denial.send(websocket)
                 yield None

@@ -67,17 +67,28 @@ def returned(server: Server, before: Talk, **options: Any) -> Talk:
     return talk
 
 
+@contextmanager
+def booking(folder: Path, settings: dict[str, str], wait: str) -> Iterator[tuple[Operator, Server]]:
+    """Serve an agent that books a table once it is asked. wait: seconds that its tool takes.
+
+    It adds the agent and its language model to the settings, for the servers that follow.
+    """
+    llm, port = Operator("book", people=4), unused_port()
+    (folder / "desk.py").write_text(AGENT.replace("WAIT", wait))
+    settings |= {"agent": str(folder / "desk.py"), "llm": f"openai:http://127.0.0.1:{port}/v1#m"}
+    with chat_server(port, llm.answer), serving(folder, clean=False, **settings) as server:
+        yield llm, server
+
+
 def test_a_tool_that_ran_at_the_kill_is_not_run_again(tmp_path: Path, settings: dict[str, str]) -> None:
-    llm = Operator("book", people=4)
-    (tmp_path / "desk.py").write_text(AGENT.replace("WAIT", "600"))
-    settings |= {"agent": str(tmp_path / "desk.py")}
-    port = unused_port()
-    settings |= {"llm": f"openai:http://127.0.0.1:{port}/v1#m"}
-    with chat_server(port, llm.answer), serving(tmp_path, clean=False, **settings) as server:
+    with booking(tmp_path, settings, wait="600") as (llm, server):
         with Talk(server) as talk:
             talk.speak()
             talk.until("response.done")
-            wait_until(lambda: (tmp_path / "booked.txt").exists())
+            booked = tmp_path / "booked.txt"
+            wait_until(
+                lambda: booked.exists() and booked.read_text() == "4\n"
+            )  # it is written when it is closed
             killed(server)
         with again(tmp_path, server, **settings) as restarted, returned(restarted, talk):
             wait_until(lambda: llm.results == [UNKNOWN_RESULT])
@@ -90,11 +101,7 @@ def test_a_tool_that_was_called_and_had_not_begun_is_called_after_the_restart(
     tmp_path: Path, settings: dict[str, str]
 ) -> None:
     """The server is killed while the agent speaks the words in front of the call."""
-    llm = Operator("book", people=4)
-    (tmp_path / "desk.py").write_text(AGENT.replace("WAIT", "0"))
-    port = unused_port()
-    settings |= {"agent": str(tmp_path / "desk.py"), "llm": f"openai:http://127.0.0.1:{port}/v1#m"}
-    with chat_server(port, llm.answer), serving(tmp_path, clean=False, **settings) as server:
+    with booking(tmp_path, settings, wait="0") as (_, server):
         with Talk(server) as talk:
             talk.speak()
             for _ in range(10):
@@ -150,11 +157,7 @@ def test_kept_conversation_hears_no_goodbye(tmp_path: Path, settings: dict[str, 
 
 
 def test_a_tool_that_has_returned_keeps_its_result(tmp_path: Path, settings: dict[str, str]) -> None:
-    llm = Operator("book", people=4)
-    (tmp_path / "desk.py").write_text(AGENT.replace("WAIT", "0"))
-    port = unused_port()
-    settings |= {"agent": str(tmp_path / "desk.py"), "llm": f"openai:http://127.0.0.1:{port}/v1#m"}
-    with chat_server(port, llm.answer), serving(tmp_path, clean=False, **settings) as server:
+    with booking(tmp_path, settings, wait="0") as (llm, server):
         with Talk(server) as talk:
             talk.speak()
             while "Told: " not in words(talk.seen):
