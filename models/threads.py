@@ -8,12 +8,16 @@ models half as fast on two threads as on one; idle OpenMP workers use the core t
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
 QUIET_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
 """Stops idle OpenMP workers from spinning. It takes effect only if set before the runtimes are loaded."""
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+"""The limit of processor time, as a container sees it: microseconds, and the period for which they are."""
 BLAS_ENVIRONMENT = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 """Variables with which an operator sets the number of BLAS threads of numpy."""
 
@@ -29,8 +33,18 @@ class Threads:
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of cores that this process may use, also in a container with a limit."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(found, limited_cores())
+
+
+def limited_cores(file: Path = CPU_LIMIT) -> int:
+    """Return the whole cores that a container's limit of processor time allows, at least 1."""
+    try:
+        quota, period = file.read_text().split()
+        return max(1, int(quota) // int(period))
+    except (OSError, ValueError):  # no control groups of version 2; the quota is "max" without a limit
+        return sys.maxsize
 
 
 def plan(available: int | None = None, cuda: bool = False) -> Threads:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from rejoinder.models.threads import BLAS_ENVIRONMENT, QUIET_ENVIRONMENT, Threads, cores, plan, quiet
+from rejoinder.models.threads import (
+    BLAS_ENVIRONMENT,
+    QUIET_ENVIRONMENT,
+    Threads,
+    cores,
+    limited_cores,
+    plan,
+    quiet,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +41,22 @@ def test_the_plan_follows_the_cores(available: int, threads: Threads) -> None:
 def test_the_plan_is_for_the_cores_of_this_process() -> None:
     assert cores() >= 1
     assert plan() == plan(cores())
+
+
+@pytest.mark.parametrize(
+    ("limit", "found"),
+    [
+        ("200000 100000\n", 2),
+        ("250000 100000\n", 2),
+        ("50000 100000\n", 1),
+        ("max 100000\n", sys.maxsize),
+        ("", sys.maxsize),
+    ],
+)
+def test_limit_of_a_container_counts(limit: str, found: int, tmp_path: Path) -> None:
+    (tmp_path / "cpu.max").write_text(limit)
+    assert limited_cores(tmp_path / "cpu.max") == found
+    assert limited_cores(tmp_path / "none") == sys.maxsize
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no processor affinity on this system")

@@ -69,15 +69,17 @@ QWEN2_WORDS = (
 """Qwen2's pattern of a word, from its published tokenizer.json."""
 
 
-def prepared(path: Path) -> Path:
+def prepared(path: Path, signed: bool | None = None) -> Path:
     """Return the converted folder of a GGUF file. The first call takes seconds and writes it beside the file.
 
-    Raises ModelError for a model of another architecture, and OSError if the folder cannot be written.
+    signed: as for ``converted``. Raises ModelError for a model of another architecture, and OSError if the
+    folder cannot be written.
     """
-    folder = converted(path)
+    signed = signed_weights_are_exact() if signed is None else signed
+    folder = converted(path, signed)
     if not folder.exists():
         with TemporaryDirectory(dir=path.parent, suffix=".part") as part:
-            _prepare(path, Path(part) / "model", signed_weights_are_exact())
+            _prepare(path, Path(part) / "model", signed)
             try:
                 (Path(part) / "model").rename(folder)
             except OSError:
@@ -90,14 +92,15 @@ def prepared(path: Path) -> Path:
     return folder
 
 
-def converted(path: Path) -> Path:
+def converted(path: Path, signed: bool | None = None) -> Path:
     """Return the folder that a GGUF file is converted to, whether it exists or not.
 
-    Machines with signed and unsigned weights may share a folder, so it may have both forms.
+    signed: the form of the weights, None for that of this processor. Machines with both may share a folder.
     """
+    signed = signed_weights_are_exact() if signed is None else signed
     stat = path.stat()
     form = f".{stat.st_size:x}-{stat.st_mtime_ns:x}.onnx{GRAPH_FORMAT}"
-    return path.with_suffix(f"{form}-{'signed' if signed_weights_are_exact() else 'unsigned'}")
+    return path.with_suffix(f"{form}-{'signed' if signed else 'unsigned'}")
 
 
 def _prepare(path: Path, folder: Path, signed: bool) -> None:
