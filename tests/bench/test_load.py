@@ -16,13 +16,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from rejoinder.agent.bench import load as bench_load
-from rejoinder.agent.bench import loop_blocking
-from rejoinder.agent.bench import overhead as bench_overhead
 from rejoinder.agent.bench.cases.recordings import Recording
 from rejoinder.agent.bench.cases.worst_messages import WORST
 from rejoinder.agent.bench.engine_work import EngineWork, by_role, difference
 from rejoinder.agent.bench.load import REST_SECONDS, SCATTER, Level, LoadedRecording, every, plan
-from rejoinder.agent.bench.overhead_subject import FRAME_SECONDS, Spent, Workload
+from rejoinder.agent.bench.overhead import costs, loop_blocking
+from rejoinder.agent.bench.overhead.calls import joined
+from rejoinder.agent.bench.overhead.subject import FRAME_SECONDS, Spent, Workload
 from rejoinder.agent.cli.bench import app as bench
 from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.simulate import virtual_clock
@@ -60,11 +60,21 @@ def test_callers_talk_in_turns_of_their_own() -> None:
 
 def test_a_level_is_processor_time_per_frame_and_session() -> None:
     spent = Spent(processor=1.2, seconds=2.0, lags=[0.001] * 99 + [0.101], answers=7)
-    level = bench_overhead.level("Session", Workload(200, 20, 1.0, 2.0), spent)
+    level = costs.level("Session", Workload(200, 20, 1.0, 2.0), spent)
     assert (level.microseconds, level.cores) == (pytest.approx(60.0), pytest.approx(0.6))
     assert level.lag_p50_ms == pytest.approx(1.0) and 1.0 < level.lag_p99_ms < 101.0
-    assert bench_overhead.speakers(200, True) == 20 and bench_overhead.speakers(1, True) == 1
-    assert bench_overhead.speakers(200, False) == 0
+    assert costs.speakers(200, True) == 20 and costs.speakers(1, True) == 1
+    assert costs.speakers(200, False) == 0
+
+
+def test_several_processes_share_a_load_and_their_costs_are_joined() -> None:
+    load = Workload(10, 2, 1.5, 5.0, muted=True)
+    parts = costs.shares(load, 4)
+    assert (load.sending, parts[0].sending, parts[3].sending) == (2, 1, 0)
+    assert [(part.sessions, part.speaking) for part in parts] == [(3, 1), (3, 1), (2, 0), (2, 0)]
+    whole = joined([Spent(1.0, 2.0, [0.1], answers=1, peak=5, callers=0.5), Spent(0.5, 2.1, [0.3], peak=7)])
+    assert (whole.processor, whole.seconds, whole.lags) == (1.5, 2.1, [0.1, 0.3])
+    assert (whole.answers, whole.peak, whole.callers) == (1, 7, 0.5)
 
 
 def test_idle_callers_send_what_is_due_together_and_nothing_is_left_out() -> None:
@@ -161,19 +171,19 @@ def test_the_overhead_of_both_ways_is_measured(tmp_path: Path) -> None:
 def test_how_long_a_message_blocks_the_loop_is_measured_on_every_wire() -> None:
     firsts = {one.wire: one for one in reversed(WORST)}
     reported: list[loop_blocking.MessageCost] = []
-    costs = asyncio.run(loop_blocking.measure("scripted:vad", reported.append, [*firsts.values()]))
-    assert costs == reported and {cost.wire for cost in costs} == {
+    blocked = asyncio.run(loop_blocking.measure("scripted:vad", reported.append, [*firsts.values()]))
+    assert blocked == reported and {cost.wire for cost in blocked} == {
         "realtime",
         "pcm",
         "phone",
         "completions",
         "wyoming",
     }
-    for cost in costs:
+    for cost in blocked:
         # A message of 64 KiB may block for less than the clock of the loop resolves.
         assert 0.0 <= cost.p50_ms <= cost.p99_ms <= cost.longest_ms and cost.busy_ms > 0.0
-        assert cost.message in str(loop_blocking.table(costs).columns[1]._cells)
-    assert max(cost.longest_ms for cost in costs) > 0.0
+        assert cost.message in str(loop_blocking.table(blocked).columns[1]._cells)
+    assert max(cost.longest_ms for cost in blocked) > 0.0
 
 
 def test_the_messages_are_as_long_as_they_say() -> None:
@@ -192,6 +202,13 @@ def test_loads_that_cannot_be_measured_are_refused(tmp_path: Path) -> None:
     assert both.exit_code == 2
     way = run(bench.app, ["overhead", "--way", "pigeon"])
     assert way.exit_code == 2 and "session, websocket, both or messages" in said(way)
+    for several in (
+        ["--processes", "2"],
+        ["--processes", "2", "--way", "websocket", "--sessions", "1,4"],
+        ["--processes", "2", "--way", "websocket", "--sessions", "4", "--muted"],
+    ):
+        refused = run(bench.app, ["overhead", *several])
+        assert refused.exit_code == 2 and "several processes need" in said(refused)
     url = ["--url", "ws://127.0.0.1:9/", "--speech", str(toy_set(tmp_path)), "--sets", "toy"]
     silent = run(bench.app, ["load", "--sessions", "1", "--seconds", "1", *url])
     assert silent.exit_code == 1 and "no turn was answered" in silent.stderr

@@ -13,16 +13,13 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 from websockets.protocol import State
 
-from rejoinder.agent.bench.overhead import append, subject
-from rejoinder.agent.bench.overhead_subject import Workload, sounds
+from rejoinder.agent.bench.overhead.calls import append, subject
+from rejoinder.agent.bench.overhead.subject import TICK_SECONDS, Workload, sounds
 from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.client.socket import CallLost
 
 HOUR = 3600.0
 """Longest call, in seconds: the callers hang up earlier."""
-TICK_SECONDS = 0.002
-"""Frames of different callers that are due within this time are sent together. A wake-up costs more than a
-frame, and here the server shares the processor."""
 
 
 @dataclass(slots=True)

@@ -267,7 +267,7 @@ def _money(wanted: PlanTarget, machines: Mapping[str, int], traffic: CallTraffic
 
 
 def percentiles(whole: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Return p50, p95 and p99 in seconds of a distribution on the grid."""
+    """Return p50, p95 and p99 in seconds of a distribution on the grid, of shape (GRID_STEPS,)."""
     p50, p95, p99 = (queues.quantile(whole, share) for share in (0.5, 0.95, 0.99))
     return p50, p95, p99
 

@@ -12,15 +12,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from rejoinder.agent.bench import loop_blocking
-from rejoinder.agent.bench import overhead as bench_overhead
 from rejoinder.agent.bench.cases.worst_messages import WORST
+from rejoinder.agent.bench.overhead import costs, loop_blocking
 from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
 from rejoinder.agent.cli.options import JsonOption, numbers_of
 from rejoinder.agent.machine import occasion
 from rejoinder.pipeline.errors import PipelineError
 
-WAYS = {"session": [bench_overhead.SESSION], "websocket": [bench_overhead.WEBSOCKET]}
+WAYS = {"session": [costs.SESSION], "websocket": [costs.WEBSOCKET]}
 """Choices of ``--way``, with the measurements that each one runs."""
 WAYS["both"] = WAYS["session"] + WAYS["websocket"]
 MESSAGES = "messages"
@@ -35,6 +34,8 @@ def overhead(
     metrics: Annotated[bool, typer.Option(help="let the server measure itself for Prometheus")] = True,
     conversations: Annotated[str, typer.Option(help="store of conversations, as in the setting")] = "",
     one_in: Annotated[int, typer.Option(min=1, help="sessions for each one that speaks")] = 10,
+    processes: Annotated[int, typer.Option(min=1, help="server processes that share the sessions")] = 1,
+    muted: Annotated[bool, typer.Option("--muted", help="callers who do not speak send nothing")] = False,
     json_file: JsonOption = None,
 ) -> None:
     """Measure the cost of everything except the models.
@@ -42,7 +43,8 @@ def overhead(
     Frames arrive in real time, into sessions in one process and over WebSockets into one server process. Each
     load runs twice: with silent callers, and with some of them in conversation. With --way messages, the
     command sends each of the most expensive messages three times to its own server, and reports how long the
-    message blocked the event loop.
+    message blocked the event loop. With --processes, each server has callers in a
+    process of their own.
     """
     if way == MESSAGES:
         _messages(vad, json_file)
@@ -51,13 +53,18 @@ def overhead(
     if way not in WAYS:
         reason = f"{way!r}: write session, websocket, both or messages"
         raise typer.BadParameter(reason, param_hint="--way")
+    fewest = costs.speakers(min(counts), True, one_in) if muted else min(counts)
+    if processes > 1 and (way != "websocket" or fewest < processes):
+        reason = "several processes need --way websocket and a session that sends each"
+        raise typer.BadParameter(reason, param_hint="--processes")
     console = console_beside(json_file)
     try:
         settings = {"metrics": metrics, "conversations": conversations}
-        levels = asyncio.run(_measure(WAYS[way], counts, seconds, vad, settings, one_in, console))
+        loads = (WAYS[way], counts, seconds, vad, settings, one_in, processes, muted)
+        levels = asyncio.run(_measure(*loads, console))
     except PipelineError as error:
         leave(error)
-    console.print(bench_overhead.table(levels))
+    console.print(costs.table(levels))
     write(
         json_file,
         {
@@ -67,6 +74,8 @@ def overhead(
             "metrics": metrics,
             "conversations": conversations.partition(":")[0],
             "one_in": one_in,
+            "processes": processes,
+            "muted": muted,
             "levels": [asdict(level) for level in levels],
         },
     )
@@ -78,11 +87,11 @@ def _messages(vad: str, json_file: Path | None) -> None:
     with progress_bar(console) as progress:
         task = progress.add_task("sending", total=len(WORST))
         try:
-            costs = asyncio.run(loop_blocking.measure(vad, lambda cost: progress.advance(task)))
+            blocked = asyncio.run(loop_blocking.measure(vad, lambda cost: progress.advance(task)))
         except PipelineError as error:
             leave(error)
-    console.print(loop_blocking.table(costs))
-    write(json_file, {**occasion(), "vad": vad, "holds": [asdict(cost) for cost in costs]})
+    console.print(loop_blocking.table(blocked))
+    write(json_file, {**occasion(), "vad": vad, "holds": [asdict(cost) for cost in blocked]})
 
 
 async def _measure(
@@ -92,14 +101,16 @@ async def _measure(
     vad: str,
     settings: Mapping[str, object],
     one_in: int,
+    processes: int,
+    muted: bool,
     console: Console,
-) -> list[bench_overhead.Overhead]:
+) -> list[costs.Overhead]:
     with progress_bar(console) as progress:
-        task = progress.add_task("measuring", total=2 * len(ways) * len(counts))
+        task = progress.add_task("measuring", total=(1 if muted else 2) * len(ways) * len(counts))
 
-        def tell(level: bench_overhead.Overhead) -> None:
+        def tell(level: costs.Overhead) -> None:
             progress.advance(task)
             load = f"{level.way}, {level.sessions} sessions, {level.speaking} speaking"
             progress.console.print(Text(f"  {load}: {level.microseconds:.0f} us a frame", style="dim"))
 
-        return await bench_overhead.measure(ways, counts, seconds, vad, tell, settings, one_in)
+        return await costs.measure(ways, counts, seconds, vad, tell, settings, one_in, processes, muted)

@@ -15,8 +15,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from rejoinder.agent.bench.cases.worst_messages import CHAT, PCM, PHONE, REALTIME, WORST, WYOMING, Worst
-from rejoinder.agent.bench.overhead import received, subject
-from rejoinder.agent.bench.overhead_subject import (
+from rejoinder.agent.bench.overhead.calls import received, subject
+from rejoinder.agent.bench.overhead.subject import (
     END_COMMAND,
     START_COMMAND,
     STOP_COMMAND,

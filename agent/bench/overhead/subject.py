@@ -37,6 +37,9 @@ TALK_FRAMES = 60
 """Frames of speech in each turn: 1.2 s. The answer follows."""
 FIRST_FRAME = 50
 """Frames over which the sessions start: 1 s."""
+TICK_SECONDS = 0.002
+"""Frames of different callers that are due within this time are sent together. A wake-up costs more than a
+frame, and here the server shares the processor."""
 LOADED_CHECK_SECONDS = 0.05
 """Interval between two looks whether the models are loaded, in seconds."""
 LAG_CHECK_SECONDS = 0.01
@@ -53,12 +56,21 @@ END_COMMAND = "end"
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A number of sessions; the first ``speaking`` speak. The first ``warm`` seconds do not count."""
+    """A number of sessions; the first ``speaking`` speak. The first ``warm`` seconds do not count.
+
+    muted: whether the others are connected, and send nothing; otherwise they send silence.
+    """
 
     sessions: int
     speaking: int
     warm: float
     seconds: float
+    muted: bool = False
+
+    @property
+    def sending(self) -> int:
+        """The sessions that send frames: the first ones."""
+        return self.speaking if self.muted else self.sessions
 
     @property
     def warm_frames(self) -> int:
@@ -77,11 +89,11 @@ class Workload:
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
-        for count in range(int((self.warm + self.seconds) / FRAME_SECONDS) * self.sessions):
-            if (wait := began + count * FRAME_SECONDS / self.sessions - loop.time()) > 0:
+        for count in range(int((self.warm + self.seconds) / FRAME_SECONDS) * self.sending):
+            if (wait := began + count * FRAME_SECONDS / self.sending - loop.time()) > 0:
                 await asyncio.sleep(max(wait, tick))
-            session, frame = count % self.sessions, count // self.sessions
-            if frame >= session * FIRST_FRAME // self.sessions:  # calls begin at different times
+            session, frame = count % self.sending, count // self.sending
+            if frame >= session * FIRST_FRAME // self.sending:  # calls begin at different times
                 await send(session, frame)
 
 
@@ -90,7 +102,7 @@ class Spent:
     """The cost of a period: CPU seconds, elapsed seconds, and lags of the loop in seconds.
 
     busy: CPU seconds of the loop's thread between two measurements; excludes other load of the machine.
-    peak: largest memory of the process since its start, in bytes.
+    peak: largest memory of the process since its start, in bytes. callers: CPU seconds of those who called.
     """
 
     processor: float = 0.0
@@ -99,6 +111,7 @@ class Spent:
     busy: list[float] = field(default_factory=list)
     answers: int = 0
     peak: int = 0
+    callers: float = 0.0
 
 
 class Watch:
@@ -195,7 +208,12 @@ async def _serve(vad: str, wyoming_port: int, more: Mapping[str, object], pipe: 
     server, watch = Uvicorn(web(program), program.end_streams, program.drain), Watch()
 
     def obey() -> None:
-        match pipe.recv():
+        try:
+            command = pipe.recv()
+        except EOFError:  # the callers' process was killed
+            command = END_COMMAND
+            asyncio.get_running_loop().remove_reader(pipe.fileno())
+        match command:
             case "start":
                 watch.start()
             case "stop":

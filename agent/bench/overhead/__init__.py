@@ -1,0 +1,1 @@
+"""Measures what Rejoinder costs without its models: per frame, and per message."""
