@@ -42,6 +42,7 @@ EXPECTATIONS = {
     "HASH:CALLS:PER_MINUTE:AUDIO_S each",
     "calls_key": "the hashes of keys, as `rejoinder key` prints them",
     "public_url": "an address that begins with https://",
+    "drain_url": "the WebSocket address of a server, such as wss://b.example.com, without a path",
     ROUTE_TABLES: "tables: lines [[routes]], with the settings of a rule below each",
     "openings": "a list of first words, each at most 100 characters",
     f"{ROUTE_TABLES}.model": "one of the models in llm",

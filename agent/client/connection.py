@@ -21,6 +21,7 @@ from rejoinder.agent.client.socket import (
     closed,
     greeting,
     may_come_back,
+    moved,
     open_socket,
     realtime_url,
     returning,
@@ -47,7 +48,8 @@ class Connection:
 
     def __init__(self, url: str, key: str | None, reconnect_s: float, conversation: Conversation) -> None:
         self.failure: CallLost | None = None
-        self._url, self._key, self._reconnect_s = realtime_url(url), key, reconnect_s
+        self._home = self._url = realtime_url(url)
+        self._key, self._reconnect_s = key, reconnect_s
         self._conversation = conversation
         self._socket: ClientConnection | None = None
         self._waiting: deque[str] = deque()
@@ -114,7 +116,7 @@ class Connection:
             conversation.id = ""
             with suppress(CallLost, TimeoutError):
                 async with asyncio.timeout(CLOSE_SECONDS):
-                    socket = await open_socket(place, self._key)
+                    socket, _ = await open_socket(place, self._key)
                 await socket.close()
 
     # --- opening and resuming ---------------------------------------------------------------------------
@@ -165,7 +167,12 @@ class Connection:
         if conversation.over:
             raise CallLost(conversation.over, NORMAL)
         place = returning(self._url, conversation.id, conversation.last_event, conversation.played())
-        socket = await open_socket(place, self._key)
+        try:
+            socket, there = await open_socket(place, self._key)
+        except CallLost:
+            self._url = self._home  # the server that took the call instead may be gone
+            raise
+        self._url = moved(self._url, there)
         try:
             return await self._greeted(socket)
         except ConnectionClosed as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
@@ -33,6 +33,12 @@ RETRY_STATUSES = frozenset((408, 429))
 """HTTP statuses below 500 that are worth another try."""
 
 
+REDIRECTS = frozenset((301, 302, 303, 307, 308))
+"""HTTP statuses that send a call to another address."""
+MOST_REDIRECTS = 5
+"""Most addresses at which a call is tried, one after the other."""
+
+
 class CallLost(PipelineError):
     """A call could not begin, or it was lost. The message gives the reason and, if known, what to do.
 
@@ -57,6 +63,12 @@ def realtime_url(url: str) -> str:
     return urlunsplit(parts._replace(scheme=scheme, path=path))
 
 
+def moved(url: str, there: str) -> str:
+    """Return an address at the server of another one, such as that to which a call was redirected."""
+    server = urlsplit(there)
+    return urlunsplit(urlsplit(url)._replace(scheme=server.scheme, netloc=server.netloc))
+
+
 def returning(url: str, conversation: str, last_event: str, played: tuple[str, int] | None = None) -> str:
     """Return the address at which a conversation continues; ``url`` if there is no conversation yet.
 
@@ -73,10 +85,44 @@ def returning(url: str, conversation: str, last_event: str, played: tuple[str, i
     return urlunsplit(parts._replace(query=urlencode(asked)))
 
 
-async def open_socket(url: str, key: str | None) -> ClientConnection:
-    """Open a socket. Cancelling leaves no open socket. Raises CallLost."""
+class _OneServer(connect):
+    """Reports a redirect in place of following it: the library would leave out the key."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
+def redirected(url: str, location: str) -> str:
+    """Return the address to which a server sends a call, "" if the call must not go there.
+
+    A call that is encrypted stays so, because its key goes along.
+    """
+    parts, there = urlsplit(url), urlsplit(urljoin(url, location))
+    allowed = ("wss",) if parts.scheme == "wss" else ("ws", "wss")
+    scheme = SCHEMES.get(there.scheme, there.scheme)
+    return urlunsplit(there._replace(scheme=scheme)) if scheme in allowed and there.netloc else ""
+
+
+async def open_socket(url: str, key: str | None) -> tuple[ClientConnection, str]:
+    """Open a socket; return it, and the address at which it is after redirects, to which the key goes along.
+
+    Cancelling leaves no open socket. Raises CallLost.
+    """
+    for _ in range(MOST_REDIRECTS):
+        try:
+            return await _opened(url, key), url
+        except InvalidStatus as error:
+            location = error.response.headers.get("Location", "")
+            place = redirected(url, location) if error.response.status_code in REDIRECTS else ""
+            if not place:
+                raise _refused(url, error, key) from error
+            url = place
+    raise CallLost(f"cannot call {url}: it is the {MOST_REDIRECTS}th server to which the call was sent")
+
+
+async def _opened(url: str, key: str | None) -> ClientConnection:
     try:
-        return await connect(
+        return await _OneServer(
             url,
             additional_headers={"Authorization": f"Bearer {key}"} if key else None,
             # Audio in base64 compresses badly, and compressing it would add to the agent's latency.
@@ -88,8 +134,8 @@ async def open_socket(url: str, key: str | None) -> ClientConnection:
             ping_timeout=PONG_SECONDS,
             close_timeout=CLOSE_SECONDS,
         )
-    except InvalidStatus as error:
-        raise _refused(url, error, key) from error
+    except InvalidStatus:
+        raise
     except (OSError, TimeoutError) as error:
         raise CallLost(f"cannot call {url}: {error}; is the server running there?") from error
     except WebSocketException as error:

@@ -9,15 +9,21 @@ from starlette.websockets import WebSocket
 
 
 class Denial(NamedTuple):
-    """Why a client may not call or ask. status: of HTTP. retry: seconds until it may, 0 for never."""
+    """Why a client may not call or ask.
+
+    status: of HTTP. retry: seconds until it may, 0 for never. location: where it may call instead, "" for
+        nowhere.
+    """
 
     status: int
     reason: str
     retry: int = 0
+    location: str = ""
 
     def response(self) -> PlainTextResponse:
         """Return the answer to a request."""
-        headers = {"Retry-After": str(self.retry)} if self.retry else None
+        headers = {"Retry-After": str(self.retry)} if self.retry else {}
+        headers |= {"Location": self.location} if self.location else {}
         return PlainTextResponse(f"{self.reason}\n", self.status, headers)
 
     async def send(self, websocket: WebSocket) -> None:

@@ -10,12 +10,12 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from rejoinder.agent.server.connection import SocketConnection, dismiss
+from rejoinder.agent.server.operating.arrivals import Arrivals
 from rejoinder.agent.server.request_head import BadHead, Reader, answer, check_handshake
+from rejoinder.agent.settings.operating import HANDSHAKE_SECONDS
 
 log = logging.getLogger(__name__)
 
-REQUEST_SECONDS = 10.0
-"""Longest time for the head of a request, in seconds."""
 BODY_SECONDS = 60.0
 """Longest time for the body of a request, in seconds: a megabyte over a slow line."""
 
@@ -24,8 +24,12 @@ class HttpConnection(H11Protocol):
     """HTTP on one connection. The connection is dropped when a request is not complete in time.
 
     Without this limit a client could hold all sockets of the process without a key and without a request.
+    arrivals: limits the rate of new connections. head_s: longest time for the head of a request, and for the
+    handshake of a WebSocket, in seconds.
     """
 
+    arrivals = Arrivals(0)
+    head_s = HANDSHAKE_SECONDS
     _waiting: asyncio.TimerHandle | None = None
     _awaited: object = None
     _since = 0.0
@@ -36,14 +40,20 @@ class HttpConnection(H11Protocol):
 
     @property
     def waits(self) -> float:
-        """Seconds that the server has waited for a complete head; 0.0 while a request is served."""
+        """Seconds that the connection has been without a complete head; 0.0 while a request is served."""
         idle = self.cycle is None or self.cycle.response_complete
         return self.loop.time() - self._since if idle and not self._reader.refused else 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the timer for the first request."""
+        """Begin with the first request, at once or when the connection's turn has come."""
         super().connection_made(transport)
+        self._since = self.loop.time()
+        self.arrivals.add(transport, self._begin)
+
+    def _begin(self) -> None:
+        """Read the first request, and start its timer."""
         self._watch()
+        self.transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of a request. Bytes after a refused one are discarded, so that the answer arrives."""
@@ -107,14 +117,22 @@ class HttpConnection(H11Protocol):
         if self._waiting is not None:
             self._waiting.cancel()
         if awaited is not None:
-            self._waiting = self.loop.call_later(
-                BODY_SECONDS if answering else REQUEST_SECONDS, self._give_up
-            )
+            self._waiting = self.loop.call_later(BODY_SECONDS if answering else self.head_s, self._give_up)
 
     def _give_up(self) -> None:
         now = self.transport.get_protocol()
         if isinstance(now, SocketConnection) and not now.handshake_complete:
-            log.warning("a WebSocket handshake was not over after %g s: it is dropped", REQUEST_SECONDS)
+            log.warning("a WebSocket handshake was not over after %g s: it is dropped", self.head_s)
             self.transport.abort()
         elif now is self:
             self.transport.abort()
+
+
+def connections(given: Arrivals, head_seconds: float) -> type[HttpConnection]:
+    """Return the class of a server's connections, with ``arrivals`` and ``head_s`` of its own."""
+
+    class LimitedConnection(HttpConnection):
+        arrivals = given
+        head_s = head_seconds
+
+    return LimitedConnection

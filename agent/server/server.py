@@ -292,13 +292,15 @@ class Server:
         known = {"status": "ok", "sessions": len(self.calls)}
         return JSONResponse({**known, "load": load(self.models.load_shedder)} if self.models else known)
 
-    async def _ready(self, request: Request) -> Response:
+    def status(self) -> str:
+        """Return ``READY``, or why no call can begin."""
         failed = ENDED if self._switchboard.failed_model() else ""
-        missing = self._drain.reason or failed or self._absence.reason
-        away = self._switchboard.away()
-        if self.settings.refuse_without_llm:
-            missing = missing or away
-        status = LOADING if self.models is None else missing or READY
+        away = self._switchboard.away() if self.settings.refuse_without_llm else ""
+        missing = self._drain.reason or failed or self._absence.reason or away
+        return LOADING if self.models is None else missing or READY
+
+    async def _ready(self, request: Request) -> Response:
+        status, away = self.status(), self._switchboard.away()
         known = {"status": status, **({"language_model": away} if away else {})}
         return JSONResponse(known, status_code=200 if status == READY else 503)
 

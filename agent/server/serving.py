@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
 import socket
 import sys
@@ -14,10 +16,13 @@ from rejoinder.agent.logs import of_libraries
 from rejoinder.agent.server.connection import SocketConnection
 from rejoinder.agent.server.descriptors import Listener, allow_sockets
 from rejoinder.agent.server.http.headers import HEADERS
+from rejoinder.agent.server.operating.arrivals import Arrivals
 from rejoinder.agent.server.operating.proxies import on_both_stacks
-from rejoinder.agent.server.requests import HttpConnection
+from rejoinder.agent.server.operating.systemd import Notifier
+from rejoinder.agent.server.requests import connections
 from rejoinder.agent.server.server import Server
 from rejoinder.agent.server.uvicorn_server import Uvicorn
+from rejoinder.agent.settings.networks import networks
 from rejoinder.models.loading import Report, Unreachable
 
 MAX_SOCKET_MESSAGE = 15 * 2**20
@@ -35,6 +40,8 @@ SWITCH_SECONDS = 0.0005
 token. With the default of 5 ms it waits that long beside an event loop that is busy with 200 calls."""
 SHUTDOWN_SECONDS = 3
 """Longest wait for calls to end on shutdown, in seconds."""
+END_SECONDS = 20.0
+"""Longest time from the end of ``drain_s`` to that of the process, in seconds."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -83,19 +90,38 @@ def serve(
         return error
     allow_sockets()
     sys.setswitchinterval(SWITCH_SECONDS)
-    server = Uvicorn(web(program), program.end_streams, program.drain)
+    notifier = Notifier(os.environ)
+
+    async def drain() -> None:
+        notifier.stopping(settings.drain_s + END_SECONDS)
+        await program.drain()
+
+    async def run() -> None:
+        notifying = notifier.run(lambda: program.models is not None, program.status)
+        task = asyncio.create_task(notifying, name="systemd")
+        try:
+            await server.serve([sock])
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            notifier.close()
+
+    server = Uvicorn(web(program), program.end_streams, drain)
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn raises the signal again after its orderly end; that would become the exit status.
         signal.signal(number, signal.SIG_IGN)
-    server.run(sockets=[sock])
+    with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+        runner.run(run())
     return errors[0] if errors else None
 
 
 def web(program: Server) -> uvicorn.Config:
     """Return uvicorn's configuration for the program."""
+    settings = program.settings
+    arrivals = Arrivals(settings.max_connects_per_s, networks(settings.trusted_proxies))
     return uvicorn.Config(
         program.app(),
-        http=HttpConnection,
+        http=connections(arrivals, settings.handshake_s),
         ws=SocketConnection,
         loop="asyncio",  # uvloop, which Ray installs, does not report a shortage of descriptors
         ws_max_size=MAX_SOCKET_MESSAGE,
@@ -103,9 +129,9 @@ def web(program: Server) -> uvicorn.Config:
         # A pong is read after the audio before it. A late one means backpressure, not a dead client.
         ws_ping_timeout=None,
         log_config=None,  # no handlers of its own
-        log_level=of_libraries(program.settings.log_level, program.settings.log_words),
+        log_level=of_libraries(settings.log_level, settings.log_words),
         access_log=False,
-        forwarded_allow_ips=on_both_stacks(program.settings.trusted_proxies),
+        forwarded_allow_ips=on_both_stacks(settings.trusted_proxies),
         headers=HEADERS,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )

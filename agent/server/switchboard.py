@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from io import RawIOBase
 from typing import Any
@@ -28,6 +29,7 @@ from rejoinder.agent.server.http.call_infos import http_info, phone_info
 from rejoinder.agent.server.journal.journal import Found, Journal
 from rejoinder.agent.server.keys import Keys, hashed
 from rejoinder.agent.server.limiting.limiter import Limiter
+from rejoinder.agent.server.limiting.pace import keep_pace
 from rejoinder.agent.server.operating.admission import TRY_AGAIN, Admission, accept
 from rejoinder.agent.server.operating.draining import Drain
 from rejoinder.agent.server.operating.lines import Lines
@@ -102,6 +104,7 @@ class Switchboard:
         self._settings = settings
         self._keys = keys
         self._limiter = limiter
+        self._pace = partial(keep_pace, settings.max_messages_per_s, settings.max_silent_s)
         self._hosting = hosting
         self._traces = traces
         self._telemetry = telemetry
@@ -214,9 +217,9 @@ class Switchboard:
             observers.append(kept)
         if agent and kept:
             agent.recorded = kept.written
-        meter = self._limiter.meter(owners)
+        limits = self._limiter.meter(owners), self._pace
         call = Call(
-            socket, models, wire.options(), wire, self._traces, who, agent, observers, recorder, meter
+            socket, models, wire.options(), wire, self._traces, who, agent, observers, recorder, *limits
         )
         call.departure.speaks = kept is None  # else the caller goes on elsewhere, in mid-reply
         self.admission.begun(transport)
@@ -344,8 +347,8 @@ class Switchboard:
         options = agent.call.options if agent else options
         models, observers = self._models_of(agent), self._observers(transport, info)
         recorder = recorder_of(self._recordings, info)
-        meter = self._limiter.meter(owners)
-        call = Call(transport, models, options, wire, self._traces, who, agent, observers, recorder, meter)
+        limits = self._limiter.meter(owners), self._pace
+        call = Call(transport, models, options, wire, self._traces, who, agent, observers, recorder, *limits)
         self.admission.begun(transport)
         self.calls.add(call)
         try:

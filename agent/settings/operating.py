@@ -14,8 +14,12 @@ GOODBYE_CHARACTERS = 150
 """Most characters of a goodbye: it is spoken in ten seconds, the longest time for last words."""
 
 
+HANDSHAKE_SECONDS = 10.0
+"""Longest time for the head of a request, and for the handshake of a WebSocket, in seconds."""
+
+
 class OperatingSettings(BaseModel):
-    """The settings of the end of the server, and of proxies."""
+    """The settings of the end of the server, of proxies, and of connections."""
 
     drain_s: float = Field(
         30.0,
@@ -28,6 +32,12 @@ class OperatingSettings(BaseModel):
         max_length=GOODBYE_CHARACTERS,
         description="spoken in calls that have not ended within drain_s; empty: nothing",
     )
+    drain_url: str = Field(
+        "",
+        pattern=r"^(wss?://[A-Za-z0-9.-]+(:[0-9]{1,5})?|wss?://\[[0-9a-f:]+\](:[0-9]{1,5})?)?$",
+        max_length=80,
+        description="address of a server that takes new calls while this one drains, such as wss://b.example.com",
+    )
     trusted_proxies: Annotated[str, AfterValidator(list_of_networks)] = Field(
         "127.0.0.1 ::1",
         description="addresses and networks of proxies whose X-Forwarded-For names the client",
@@ -36,4 +46,22 @@ class OperatingSettings(BaseModel):
         False,
         description="refuse all calls that cannot begin by HTTP 503, so that a balancer asks another server; "
         "off: accept those of pages, and all while lines are busy, to close them with the reason",
+    )
+    max_connects_per_s: int = Field(
+        0,
+        ge=0,
+        le=100_000,
+        description="most new connections that are read in a second, after the first 50; 0: no limit",
+    )
+    handshake_s: float = Field(
+        HANDSHAKE_SECONDS,
+        gt=0.0,
+        le=600.0,
+        description="seconds for the head of a request or the handshake of a WebSocket; then it is dropped",
+    )
+    max_messages_per_s: int = Field(
+        1000, ge=0, le=100_000, description="most messages of a call, averaged over 10 seconds; 0: no limit"
+    )
+    max_silent_s: float = Field(
+        0.0, ge=0.0, le=86_400.0, description="seconds without any message after which a call ends; 0: never"
     )

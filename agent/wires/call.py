@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from io import RawIOBase
+from typing import Any
 
 from websockets.frames import CloseCode
 
@@ -73,7 +74,8 @@ class Call:
     traces: the open traces file, None for none. caller: the caller's description in the log. agent: the
     integrator's agent in this call, None for none. observers: follow the call. recorder: records it, None
     where there are no recordings. meter: takes the seconds of the client's audio, and raises CallOver
-    where no more is allowed; None without a limit.
+    where no more is allowed; None without a limit. pace: runs beside the call, and raises the error that
+    ends it; takes a function that returns how many messages have come. None without a limit.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Call:
         observers: Sequence[CallObserver] = (),
         recorder: AudioRecorder | None = None,
         meter: Callable[[float], None] | None = None,
+        pace: Callable[[Callable[[], int]], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self.feed = Feed(wire.id, wire.name, time.time(), time.monotonic)
         self.log = CallLog(self.feed.id, wire.name, caller, time.monotonic)
@@ -95,6 +98,8 @@ class Call:
         self._models = models
         self._recorder = recorder or NoRecorder()
         self._meter = meter
+        self._pace = pace
+        self._messages = 0
         self._options = self._recorder.deferring(agent.configured(options) if agent else options)
         self._agent = agent
         self._wire = wire
@@ -160,6 +165,8 @@ class Call:
                     working = [tasks.create_task(self._write_events(session))]
                     departing = self.departure.run(session, lambda: self._wire.playing)
                     working.append(tasks.create_task(departing, name="departure"))
+                    if self._pace:
+                        working.append(tasks.create_task(self._pace(lambda: self._messages), name="pace"))
                     if self._agent:
                         playing, report = (lambda: self._wire.playing), self._observers.take
                         hosting = self._agent.run(session, self._recorder, playing, report)
@@ -191,6 +198,7 @@ class Call:
         self._began = self._last_active = loop.time()
         while True:
             came = await self._socket.receive()
+            self._messages += len(came) if isinstance(came, list) else 1
             if isinstance(came, ConnectionChange):
                 if not await self._outlast(session, came):
                     return

@@ -67,6 +67,27 @@ def test_a_level_is_processor_time_per_frame_and_session() -> None:
     assert costs.speakers(200, False) == 0
 
 
+def test_several_servers_are_measured_at_the_same_time(tmp_path: Path) -> None:
+    flags = [
+        "--way",
+        "websocket",
+        "--processes",
+        "2",
+        "--sessions",
+        "4",
+        "--one-in",
+        "2",
+        "--muted",
+        "--seconds",
+        "3",
+    ]
+    result = CliRunner().invoke(bench.app, ["overhead", *flags, "--json", str(tmp_path / "overhead.json")])
+    assert result.exit_code == 0, result.output
+    (level,) = json.loads((tmp_path / "overhead.json").read_text())["levels"]
+    assert (level["processes"], level["sessions"], level["speaking"]) == (2, 4, 2)
+    assert level["answers"] > 0 and level["cores"] > 0.0 and level["caller_cores"] > 0.0
+
+
 def test_several_processes_share_a_load_and_their_costs_are_joined() -> None:
     load = Workload(10, 2, 1.5, 5.0, muted=True)
     parts = costs.shares(load, 4)

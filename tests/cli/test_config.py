@@ -67,6 +67,11 @@ def mistakes_of(flags: Mapping[str, Any] | None = None) -> list[str]:
             "profile is 'huge' and has to be auto, cpu-tiny, cpu-small, cpu, gpu or gpu-large",
         ),
         (
+            'drain_url = "https://b.example.com"',
+            "drain_url is 'https://b.example.com' and has to be the WebSocket address of a server, such as "
+            "wss://b.example.com, without a path",
+        ),
+        (
             'public_url = "http://x"',
             "public_url is 'http://x' and has to be an address that begins with https://",
         ),

@@ -41,7 +41,7 @@ from rejoinder.agent.client.events import (
     UserSaid,
     read,
 )
-from rejoinder.agent.client.socket import CallLost, may_come_back, realtime_url, returning
+from rejoinder.agent.client.socket import CallLost, may_come_back, moved, realtime_url, redirected, returning
 from rejoinder.agent.server.keys import hashed
 
 LONG = " ".join(f"This is sentence number {number} of a long answer." for number in range(1, 30))
@@ -122,6 +122,28 @@ def test_the_address_of_a_server_is_enough(given: str, url: str) -> None:
 def test_what_is_no_address_is_said_to_be_none(given: str) -> None:
     with pytest.raises(ValueError, match="no address of a server"):
         realtime_url(given)
+
+
+@pytest.mark.parametrize(
+    ("url", "location", "place"),
+    [
+        ("ws://a:1/v1/realtime?model=m", "ws://b:2/v1/realtime?model=m", "ws://b:2/v1/realtime?model=m"),
+        ("ws://a/v1/realtime", "https://b/v1/realtime", "wss://b/v1/realtime"),
+        ("wss://a/v1/realtime", "/v2/realtime", "wss://a/v2/realtime"),
+        ("wss://a/v1/realtime", "ws://b/v1/realtime", ""),
+        ("ws://a/v1/realtime", "ftp://b/v1/realtime", ""),
+    ],
+)
+def test_a_redirect_is_followed_unless_the_key_would_go_over_an_open_line(
+    url: str, location: str, place: str
+) -> None:
+    assert redirected(url, location) == place
+
+
+def test_a_redirected_call_stays_at_its_server() -> None:
+    assert moved("ws://a/v1/realtime?model=m", "wss://b:2/v1/realtime?model=m&conversation_id=c") == (
+        "wss://b:2/v1/realtime?model=m"
+    )
 
 
 def test_a_returning_client_names_the_conversation_and_the_last_event() -> None:

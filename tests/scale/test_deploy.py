@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -248,6 +249,20 @@ def test_prometheus_accepts_its_configuration() -> None:
     command = ["promtool", "check", "config", "--syntax-only", "monitoring/prometheus.yml"]
     ran = subprocess.run(command, cwd=DEPLOY, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0 and "SUCCESS" in ran.stdout, ran.stdout + ran.stderr
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    text = (DEPLOY / "systemd" / "rejoinder@.service").read_text()
+    unit = tmp_path / "rejoinder@.service"
+    # systemd looks for the program, which is not installed in /opt here.
+    unit.write_text(text.replace("/opt/rejoinder/bin", str(Path(sys.executable).parent)))
+    for command in (["verify", "--man=no"], ["security", "--offline=true", "--threshold=25", "--no-pager"]):
+        ran = subprocess.run(
+            ["systemd-analyze", *command, unit], capture_output=True, text=True, timeout=60, check=False
+        )
+        said = ran.stdout + ran.stderr
+        assert ran.returncode == 0 and unit.name not in ran.stderr, said  # it only warns of some mistakes
 
 
 def test_workflows_are_sound() -> None:

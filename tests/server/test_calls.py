@@ -286,7 +286,6 @@ def test_clients_mistakes_leave_no_task_behind() -> None:
     ],
 )
 def test_slow_requests_are_dropped(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "REQUEST_SECONDS", 0.5)
     monkeypatch.setattr(requests, "BODY_SECONDS", 0.5)
 
     async def trickle(writer: asyncio.StreamWriter) -> None:
@@ -296,7 +295,7 @@ def test_slow_requests_are_dropped(sent: bytes, monkeypatch: pytest.MonkeyPatch)
             writer.write(b"x")
 
     async def stall() -> None:
-        async with served_here() as (_, port):
+        async with served_here(handshake_s=0.5) as (_, port):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             trickling = asyncio.create_task(trickle(writer))
             async with asyncio.timeout(PATIENCE):
@@ -310,7 +309,6 @@ def test_slow_requests_are_dropped(sent: bytes, monkeypatch: pytest.MonkeyPatch)
 
 def test_answer_may_take_longer_than_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
     # The request itself is sent at once. Its answer has 100 tokens, one each 20 ms.
-    monkeypatch.setattr(requests, "REQUEST_SECONDS", 1.5)
     monkeypatch.setattr(requests, "BODY_SECONDS", 1.5)
     body = json.dumps(
         {
@@ -322,7 +320,7 @@ def test_answer_may_take_longer_than_its_request(monkeypatch: pytest.MonkeyPatch
     )
 
     async def wait() -> None:
-        async with served_here() as (program, port):
+        async with served_here(handshake_s=1.5) as (program, port):
             async with connect(f"ws://127.0.0.1:{port}/v1/realtime", proxy=None) as client:
                 reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**22)
                 for _ in range(2):

@@ -19,6 +19,9 @@ from support.serving import LINE, PATIENCE, THREE_LINES, Server, Talk, begin_to_
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from rejoinder.agent.client.call import connect as call_of
+from rejoinder.agent.client.events import Reconnected, ReplyDone
+from rejoinder.agent.server.keys import hashed
 from rejoinder.agent.server.limiting.allowance import BUSY_SECONDS
 from rejoinder.agent.wires.departure import LAST_WORDS_SECONDS
 
@@ -26,6 +29,8 @@ pytestmark = pytest.mark.server
 ENDING = "the server is shutting down"
 REASON = f"{ENDING}: call again in a moment"
 GOODBYE = "We have to end this call."
+KEY = "a-key-of-this-test"
+WITH_KEY = {"Authorization": f"Bearer {KEY}"}
 
 
 def refused(server: Server, path: str, body: dict[str, object] | None = None) -> tuple[int, str, str]:
@@ -75,6 +80,63 @@ def test_lost_socket_comes_back_to_a_server_that_drains(tmp_path: Path) -> None:
                 again.until("rejoinder.resumed")
                 assert again.turn()["status"] == "completed"
         assert server.process.wait(PATIENCE) == 0
+
+
+def test_new_calls_are_sent_to_another_server(tmp_path: Path) -> None:
+    for name in ("draining", "other"):
+        (tmp_path / name).mkdir()
+    keys = {"api_keys": hashed(KEY)}
+    with serving(tmp_path / "other", **keys) as other:
+        there = f"ws://127.0.0.1:{other.port}"
+        with serving(tmp_path / "draining", drain_s="60", drain_url=there, **keys) as server:
+            with Talk(server, additional_headers=WITH_KEY) as talk:
+                begin_to_end(server)
+                with pytest.raises(InvalidStatus) as error:
+                    asyncio.run(_handshake(server, "?model=default"))
+                answer = error.value.response
+                assert (answer.status_code, answer.headers["Location"]) == (
+                    307,
+                    f"{there}/v1/realtime?model=default",
+                )
+                assert answer.body == f"{ENDING}: call {there}\n".encode()
+                asyncio.run(_called(server))
+                other.wait_idle()
+                page = {"Origin": server.http, **WITH_KEY}
+                with (
+                    server.call(additional_headers=page) as socket,
+                    pytest.raises(ConnectionClosed) as closed,
+                ):
+                    socket.recv()
+                assert closed.value.rcvd
+                assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1013, f"{ENDING}: call {there}")
+                assert talk.turn()["status"] == "completed"
+
+
+async def _handshake(server: Server, query: str) -> None:
+    """Connect without following redirects."""
+
+    class Once(connect):
+        def process_redirect(self, exc: Exception) -> Exception | str:
+            return exc
+
+    url = f"ws://127.0.0.1:{server.port}/v1/realtime{query}"
+    async with Once(url, proxy=None, additional_headers=WITH_KEY):
+        pass
+
+
+async def _called(server: Server) -> None:
+    """Call by our client, which follows redirects with its key, and get an answer."""
+    async with call_of(f"ws://127.0.0.1:{server.port}", key=KEY) as call, asyncio.timeout(PATIENCE):
+        await call.add_text("Hello.")
+        await call.respond()
+        async for event in call:
+            if isinstance(event, ReplyDone):
+                assert event.status == "completed"
+                assert call._connection._socket
+                call._connection._socket.transport.abort()
+            if isinstance(event, Reconnected):
+                assert event.resumed, "it comes back to the server that took the call"
+                return
 
 
 @pytest.mark.parametrize("llm", [THREE_LINES, "scripted:llm"])

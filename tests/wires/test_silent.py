@@ -28,7 +28,7 @@ from rejoinder.agent.server.connection import (
     up_to_the_end,
 )
 from rejoinder.agent.server.frames import Portions
-from rejoinder.agent.server.requests import REQUEST_SECONDS
+from rejoinder.agent.settings.operating import HANDSHAKE_SECONDS
 from rejoinder.agent.wires.long_messages import Long
 from rejoinder.agent.wires.transport import FRAMES
 
@@ -95,7 +95,7 @@ def test_connections_without_a_request_are_dropped(tmp_path: Path) -> None:
                 assert talk.turn()["status"] == "completed"
                 talk.append(bytes(960))
                 for client in (*silent, *halves):
-                    client.settimeout(REQUEST_SECONDS + PATIENCE)
+                    client.settimeout(HANDSHAKE_SECONDS + PATIENCE)
                     with suppress(ConnectionResetError):
                         assert client.recv(1) == b""
                 talk.send("session.update", session={})

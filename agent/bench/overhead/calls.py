@@ -41,7 +41,7 @@ async def into_one(load: Workload, vad: str, settings: Mapping[str, object]) -> 
 
     Cancelling ends the server's process.
     """
-    return await _into_server(load, vad, settings, 0.0, None)
+    return await _into_server(load, vad, settings, None)
 
 
 async def into_several(shares: list[Workload], vad: str, settings: Mapping[str, object]) -> Spent:
@@ -76,22 +76,26 @@ def _call_server(
     load: Workload, vad: str, settings: Mapping[str, object], connected: Barrier, pipe: Pipe
 ) -> None:
     """Call a server from a process of its own, and send its cost over the pipe."""
-    pipe.send(asyncio.run(_into_server(load, vad, settings, TICK_SECONDS, connected)))
+    pipe.send(asyncio.run(_into_server(load, vad, settings, connected)))
 
 
 async def _into_server(
-    load: Workload, vad: str, settings: Mapping[str, object], tick: float, connected: Barrier | None
+    load: Workload, vad: str, settings: Mapping[str, object], connected: Barrier | None
 ) -> Spent:
     async with subject(serve_watched, vad, 0, settings) as pipe:
         port = await asyncio.to_thread(pipe.recv)
         try:
-            return await _call(f"ws://127.0.0.1:{port}/v1/realtime", load, pipe, tick, connected)
+            return await _call(f"ws://127.0.0.1:{port}/v1/realtime", load, pipe, connected)
         finally:
             pipe.send(END_COMMAND)
 
 
-async def _call(url: str, load: Workload, pipe: Pipe, tick: float, connected: Barrier | None) -> Spent:
-    """Open one call per session. The frames are built in advance, so that sending them costs little."""
+async def _call(url: str, load: Workload, pipe: Pipe, connected: Barrier | None) -> Spent:
+    """Open one call per session. The frames are built in advance, so that sending them costs little.
+
+    connected: awaited before the first frame. Such callers share the processors with more servers, so frames
+    that are due within ``TICK_SECONDS`` are sent together.
+    """
     answers, began, frames = 0, 0.0, [append(pcm) for pcm in sounds(CLIENT_RATE)]
 
     async def listen(socket: ClientConnection) -> None:
@@ -116,7 +120,7 @@ async def _call(url: str, load: Workload, pipe: Pipe, tick: float, connected: Ba
                 answers, began = 0, time.process_time()
             calls[session].transport.write(frames[load.talks(session, frame)])
 
-        await load.feed(send, tick)
+        await load.feed(send, TICK_SECONDS if connected else 0.0)
         pipe.send(STOP_COMMAND)
         used = time.process_time() - began
         spent = await received(pipe)

@@ -102,7 +102,7 @@ class Spent:
     """The cost of a period: CPU seconds, elapsed seconds, and lags of the loop in seconds.
 
     busy: CPU seconds of the loop's thread between two measurements; excludes other load of the machine.
-    peak: largest memory of the process since its start, in bytes. callers: CPU seconds of those who called.
+    peak: largest memory of the process since its start, in bytes. callers: CPU seconds of the callers.
     """
 
     processor: float = 0.0

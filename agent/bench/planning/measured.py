@@ -66,6 +66,7 @@ class OverheadReport(BaseModel):
 
     levels: list[OverheadLevel]
     vad: str
+    muted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +199,8 @@ def _call_cores(overhead: Any) -> float:
         raise NoPlan(f"this is not a report of rejoinder bench overhead --json ({wrong(error)})") from None
     if report.vad.startswith("scripted:"):
         raise NoPlan("the report of bench overhead has no real voice activity detection: add --vad silero")
+    if report.muted:
+        raise NoPlan("the callers in the report of bench overhead are muted: measure without --muted")
     levels = [level for level in report.levels if level.way == "WebSocket" and level.speaking]
     if not levels:
         raise NoPlan("the report of bench overhead has no calls that speak: measure with --way websocket")

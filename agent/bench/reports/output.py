@@ -25,6 +25,7 @@ BENCH_ORDER = (
     "heard",
     "echo",
     "stt",
+    "attacks",
     "soak",
     "failover",
     "routing",

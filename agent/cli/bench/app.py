@@ -6,6 +6,7 @@ import typer
 
 from rejoinder.agent.bench.reports.output import Benches
 from rejoinder.agent.cli.bench.answers import answers
+from rejoinder.agent.cli.bench.attacks import attacks
 from rejoinder.agent.cli.bench.bargein import bargein
 from rejoinder.agent.cli.bench.cache import cache
 from rejoinder.agent.cli.bench.context import context
@@ -27,7 +28,7 @@ from rejoinder.agent.cli.bench.turns import turns
 app = typer.Typer(cls=Benches, invoke_without_command=True)
 app.callback()(latency)
 for command in (
-    answers, bargein, cache, context, echo, failover, guard, heard, load, models, openings, overhead, routing,
-    simulate, soak, stt, turns
+    answers, attacks, bargein, cache, context, echo, failover, guard, heard, load, models, openings, overhead,
+    routing, simulate, soak, stt, turns
 ):  # fmt: skip
     app.command()(command)

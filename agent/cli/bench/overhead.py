@@ -41,10 +41,12 @@ def overhead(
     """Measure the cost of everything except the models.
 
     Frames arrive in real time, into sessions in one process and over WebSockets into one server process. Each
-    load runs twice: with silent callers, and with some of them in conversation. With --way messages, the
-    command sends each of the most expensive messages three times to its own server, and reports how long the
-    message blocked the event loop. With --processes, each server has callers in a
-    process of their own.
+    load runs twice: with silent callers, and with some of them in conversation (with --muted, only so). With
+    --processes, several servers share the sessions, each with callers in a process of their own, which send
+    frames that are due within 2 ms together.
+
+    With --way messages, the command sends each of the most expensive messages three times to its own server,
+    and reports how long the message blocked the event loop.
     """
     if way == MESSAGES:
         _messages(vad, json_file)

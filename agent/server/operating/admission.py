@@ -18,6 +18,7 @@ from rejoinder.agent.server.limiting.allowance import BUSY_SECONDS
 from rejoinder.agent.server.limiting.limiter import Limiter
 from rejoinder.agent.server.limiting.shared import UNCHECKED
 from rejoinder.agent.server.operating.lines import Lines
+from rejoinder.agent.wires.failures import SHUTTING_DOWN
 from rejoinder.agent.wires.transport import WebSocketTransport
 from rejoinder.pipeline import Overloaded, ProtocolError
 
@@ -115,6 +116,7 @@ class Admission:
         if not denial:
             reason = self._closed()
             denial = self._by_status(reason, websocket)
+            reason = self._elsewhere(reason) or reason
         if denial:
             await denial.send(websocket)
             yield None
@@ -161,7 +163,22 @@ class Admission:
         by_status = self._settings.behind_balancer or (
             reason != TRY_AGAIN and "origin" not in websocket.headers
         )
-        return busy(reason) if reason and by_status else None
+        if not (reason and by_status):
+            return None
+        if not (moved := self._elsewhere(reason)):
+            return busy(reason)
+        path = websocket.url.path + (f"?{websocket.url.query}" if websocket.url.query else "")
+        return Denial(HTTPStatus.TEMPORARY_REDIRECT, moved, BUSY_SECONDS, self._settings.drain_url + path)
+
+    def _elsewhere(self, reason: str) -> str:
+        """Return the reason with the address of the server that takes calls meanwhile, "" without one.
+
+        A balancer asks another server by itself, and would pass the address on to the client.
+        """
+        url = self._settings.drain_url
+        if not url or self._settings.behind_balancer or not reason.startswith(SHUTTING_DOWN):
+            return ""
+        return f"{SHUTTING_DOWN}: call {url}"
 
 
 def busy(reason: str) -> Denial:

@@ -124,6 +124,7 @@ def test_a_shared_place_limits_all_machines(service: Service, fleet: Fleet) -> N
         (LOAD, {}, "not a report of rejoinder bench overhead"),
         (LOAD, {**OVERHEAD, "levels": OVERHEAD["levels"][:1]}, "no calls that speak"),
         (LOAD, {**OVERHEAD, "vad": "scripted:vad"}, "add --vad silero"),
+        (LOAD, {**OVERHEAD, "muted": True}, "without --muted"),
         ({**LOAD, "levels": [{**LOAD["levels"][0], "engines": {}}]}, OVERHEAD, "no times of engines"),
     ],
 )

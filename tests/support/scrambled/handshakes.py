@@ -13,10 +13,11 @@ from websockets.http11 import MAX_LINE_LENGTH, MAX_NUM_HEADERS
 
 from rejoinder.agent.server.connection import SocketConnection
 from rejoinder.agent.server.request_head import HEAD_BYTES
-from rejoinder.agent.server.requests import BODY_SECONDS, REQUEST_SECONDS, HttpConnection
+from rejoinder.agent.server.requests import BODY_SECONDS, HttpConnection
+from rejoinder.agent.settings.operating import HANDSHAKE_SECONDS
 from rejoinder.agent.simulate.virtual_clock import run
 
-LONG_ENOUGH = 2 * (BODY_SECONDS + REQUEST_SECONDS)
+LONG_ENOUGH = 2 * (BODY_SECONDS + HANDSHAKE_SECONDS)
 
 HEAD = (
     b"GET /v1/realtime HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

@@ -1,0 +1,1 @@
+"""Clients that attack a server, beside callers who talk."""

@@ -1,0 +1,95 @@
+"""Reads new connections at a limited rate, so that a flood of them leaves the event loop to the calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from ipaddress import IPv4Network, IPv6Network
+
+from rejoinder.agent.server.limiting.addresses import grouped
+
+BURST_CONNECTS = 50
+"""New connections that are read at once before the rate applies."""
+QUEUE_SECONDS = 10.0
+"""Longest queue, in seconds of the rate. Clients that are dropped come back at once, which costs more than to
+let them wait."""
+
+
+class Arrivals:
+    """Lets new connections send their first bytes: in turn by address, and in order within an address.
+
+    So a flood from one address does not delay the first connection of another. What costs time is the
+    handshake of a WebSocket, and not to accept its connection. The queue is bounded: if it is full, the
+    newest connection of the address with most is dropped.
+
+    per_second: most connections, 0 for no limit. exempt: networks whose connections do not wait, such as
+    those of proxies.
+    """
+
+    def __init__(self, per_second: float, exempt: Sequence[IPv4Network | IPv6Network] = ()) -> None:
+        self._per_second = per_second
+        self._exempt = exempt
+        self._left = float(BURST_CONNECTS)
+        self._last = 0.0
+        self._count = 0
+        self._waiting: dict[str, deque[tuple[asyncio.Transport, Callable[[], None]]]] = {}
+
+    def add(self, transport: asyncio.Transport, begin: Callable[[], None]) -> None:
+        """Take a new connection. begin: called when its turn has come, which may be now."""
+        peer = transport.get_extra_info("peername")
+        address = grouped(str(peer[0]), self._exempt) if peer else ""
+        loop = asyncio.get_running_loop()
+        if not (self._per_second and address) or (not self._waiting and self._take(loop.time())):
+            begin()
+            return
+        transport.pause_reading()
+        if not self._waiting:
+            loop.call_later(1.0 / self._per_second, self._next)
+        self._waiting.setdefault(address, deque()).append((transport, begin))
+        self._count += 1
+        if self._count > QUEUE_SECONDS * self._per_second:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Drop the newest connection of the address with most."""
+        address, queue = max(self._waiting.items(), key=lambda one: len(one[1]))
+        transport, _ = queue.pop()
+        self._count -= 1
+        if not queue:
+            del self._waiting[address]
+        transport.abort()
+
+    def _take(self, now: float) -> bool:
+        """Return whether a connection may be read now, and count it."""
+        earned = (now - self._last) * self._per_second
+        self._left, self._last = min(float(BURST_CONNECTS), self._left + earned), now
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
+
+    def _next(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            address, queue = next(iter(self._waiting.items()))
+            while queue and queue[0][0].is_closing():
+                queue.popleft()
+                self._count -= 1
+            if queue and not self._take(loop.time()):
+                loop.call_later(1.0 / self._per_second, self._next)
+                return
+            del self._waiting[address]
+            if not queue:
+                continue
+            transport, begin = queue.popleft()
+            self._count -= 1
+            if queue:  # the other addresses come before its next connection
+                self._waiting[address] = queue
+            try:
+                begin()
+            except Exception as error:  # the others still wait
+                transport.abort()
+                loop.call_exception_handler(
+                    {"message": "a connection was not begun", "exception": error, "transport": transport}
+                )
