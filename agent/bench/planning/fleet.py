@@ -201,7 +201,8 @@ def plan_fleet(service: Service, wanted: PlanTarget) -> Fleet:
             return _fleet(service, wanted, groups, whole, alone)
         slowest = max(groups, key=lambda one: one.wait.longer(wanted.p95_s / 10.0))
         if slowest.replicas > MOST_REPLICAS:
-            raise NoPlan(f"more than {MOST_REPLICAS} replicas would be needed")
+            needed = f"more than {MOST_REPLICAS} replicas would be needed"
+            raise NoPlan(f"{needed}: measure more turns, or choose a larger p95")
         more = math.ceil(slowest.replicas * REPLICA_GROWTH)
         grown = group(slowest.stage, more, wanted.calls, service.every_s, wanted)
         groups = tuple(grown if one is slowest else one for one in groups)

@@ -29,14 +29,16 @@ class Writes:
     def __init__(self, meters: Meters) -> None:
         self.failures = 0
         self.slow = False
+        self._said_slow = False
         self._meters = meters
 
     def succeeded(self, seconds: float, limit: float) -> None:
         """Take a write. limit: how long one may take that calls wait for, in seconds."""
         if self.failures:
             log.info("conversations are kept again")
-        elif self.slow and seconds <= limit:
+        elif self._said_slow and seconds <= limit:
             log.info("the store of conversations is fast enough again")
+        self._said_slow = self._said_slow and seconds > limit
         self.failures, self.slow = 0, seconds > limit
         values = [Measurement("journal_writes", labels=("written",))]
         self._meters.record([*values, Measurement("journal_write_seconds", seconds)])
@@ -50,7 +52,8 @@ class Writes:
 
     def is_late(self, limit: float) -> None:
         """Take a write for which a call has waited for too long, and which goes on."""
-        if not (self.slow or self.failures):
+        if not (self._said_slow or self.failures):
+            self._said_slow = True
             log.warning("the store of conversations takes longer than %g s: no call waits for it", limit)
         self.slow = True
 
