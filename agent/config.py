@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from io import FileIO
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -383,14 +382,3 @@ def check_open(settings: Settings) -> None:
             f"audiosocket_port {settings.audiosocket_port}: let Asterisk use /v1/phone (chan_websocket), or "
             "set open_to_all = true if only Asterisk can reach it"
         )
-
-
-def open_traces(settings: Settings) -> FileIO | None:
-    """Return the open trace file, or None if no trace file is set. Raises ConfigError."""
-    if not settings.trace_file:
-        return None
-    try:
-        return FileIO(os.path.expanduser(settings.trace_file), "a")
-    except OSError as error:
-        reason = f"cannot open trace_file {settings.trace_file}: {error.strerror}"
-        raise ConfigError(f"{reason}; name a file that can be written, or leave it out") from error

@@ -14,10 +14,11 @@ import string
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TextIO
 from urllib.parse import quote
 
 from rejoinder.agent.config import Settings
+from rejoinder.agent.faults import LOG_FAULT, count_fault
 from rejoinder.models.llm.openai import KEY_VARIABLES
 from rejoinder.models.redis_server import passwords_of
 from rejoinder.pipeline import ModelError
@@ -103,10 +104,44 @@ class SafeRecord(logging.LogRecord):
         return text if self.is_line else safe(text, type(self).secrets)
 
 
+class LogHandler(logging.StreamHandler[TextIO]):
+    """Writes the log to the standard error stream, and counts the lines that it cannot write.
+
+    When it can write again, a line says how many were late or are missing. ``logging`` would print a
+    traceback for each of them, to the same full disk.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lost = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        before = self._lost
+        super().emit(record)
+        if before and self._lost == before:
+            self._lost = 0
+            said = f"{before} lines of this log could not be written when they were due"
+            super().emit(SafeRecord(__name__, logging.WARNING, __file__, 0, said, None, None))
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Count a record that could not be written, because the disk is full or the reader has gone."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)  # a mistake in the code that logs: it is printed with its place
+            return
+        self._lost += 1
+        count_fault(LOG_FAULT)
+
+
 def secrets_of(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the values to hide, plain and percent-encoded, the longest first."""
     values = [one.get_secret_value() for one in (settings.twilio_auth_token, settings.guard.moderation_key)]
-    values += passwords_of(settings.answer_cache)
+    stores = [
+        settings.answer_cache,
+        *(s.get_secret_value() for s in (settings.conversations, settings.limits_store)),
+    ]
+    for url in stores:
+        values += passwords_of(url)
     values += [environment.get(name, "") for name in VARIABLES]
     for table in settings.models.values():
         values.append(environment.get(table.key_env, ""))
@@ -134,7 +169,7 @@ def set_up(settings: Settings) -> None:
 
     secrets = SafeRecord.secrets = secrets_of(settings, os.environ)
     logging.setLogRecordFactory(SafeRecord)
-    handler = logging.StreamHandler()
+    handler = LogHandler()
     handler.setFormatter(
         formatter(settings.log_format, sys.stderr.isatty(), lambda text: safe(text, secrets))
     )

@@ -1,11 +1,13 @@
-"""Opens what the settings name beside the models: the cache of answers, and the guard."""
+"""Opens what the settings name beside the models: the cache of answers, the guard, and the traces file."""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 
 from rejoinder.agent.config import ConfigError, Settings
+from rejoinder.agent.trace_file import TraceFile
 from rejoinder.models.caching.cache import SemanticCache
 from rejoinder.models.caching.opening import open_store
 from rejoinder.pipeline import Guard, PipelineError
@@ -40,3 +42,14 @@ def open_guard(settings: Settings) -> Guard | None:
         return settings.guard.guard()
     except PipelineError as error:
         raise ConfigError(f"guard: {error}") from error
+
+
+def open_traces(settings: Settings) -> TraceFile | None:
+    """Return the open traces file, or None if none is set. Raises ConfigError."""
+    if not settings.trace_file:
+        return None
+    try:
+        return TraceFile(os.path.expanduser(settings.trace_file))
+    except OSError as error:
+        reason = f"cannot open trace_file {settings.trace_file}: {error.strerror}"
+        raise ConfigError(f"{reason}; name a file that can be written, or leave it out") from error

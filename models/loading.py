@@ -24,8 +24,9 @@ from rejoinder.models.registry import check, create, language_model, voice
 from rejoinder.models.specs import LANGUAGE_MODELS, ROLES
 from rejoinder.models.threads import Threads, plan
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, to_pcm
-from rejoinder.pipeline.engines.engine import AtWork, Engine
+from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
+from rejoinder.pipeline.engines.steps import AtWork
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.fitting import check_fits
 from rejoinder.pipeline.interfaces import Llm, Stt, Tts, TurnModel, Vad

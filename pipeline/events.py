@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rejoinder.pipeline.audio.chunk import AudioChunk
+from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import ToolCall, Usage
 from rejoinder.pipeline.trace import Trace
 
@@ -57,9 +58,13 @@ class EndOfTurn:
 
 @dataclass(frozen=True, slots=True)
 class NothingSaid:
-    """The sound that ended at sample ``at`` contained no words."""
+    """The sound that ended at sample ``at`` contained no words.
+
+    error: why its words are not known, if the speech recogniser failed.
+    """
 
     at: int
+    error: ModelError | None = None
 
 
 @dataclass(frozen=True, slots=True)

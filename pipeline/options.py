@@ -10,6 +10,7 @@ from rejoinder.pipeline.budget import CallBudget
 from rejoinder.pipeline.caching.answers import AnswerCache
 from rejoinder.pipeline.context.summaries import Compress, condensed
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
+from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.fitting import check_fits
 from rejoinder.pipeline.guarding.guard import Guard
 from rejoinder.pipeline.history import RETENTION
@@ -207,6 +208,7 @@ class ReplyRequest:
     words: text to speak verbatim, without the language model; "" to ask the model.
     is_filler: whether the words only fill a silence: they are heard, and enter no history.
     interruptible: False for a reply that speech does not stop, whatever the session's options say.
+    failure: an error with which the reply fails at once, after an apology where there is one; None for none.
     """
 
     instructions: str | None = None
@@ -220,3 +222,9 @@ class ReplyRequest:
     words: str = ""
     is_filler: bool = False
     interruptible: bool = True
+    failure: ModelError | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Whether the language model answers the history."""
+        return not (self.words or self.cue or self.prompt or self.failure)

@@ -322,10 +322,10 @@ class Session:
                 self._replies.guess(text)
             case TurnResumed():
                 self._replies.drop_guess()
-            case NothingSaid():
+            case NothingSaid(error=error):
                 self._replies.drop_guess()
                 self._emit(event)
-                self._replies.end_empty_turn()
+                self._replies.end_empty_turn(error)
                 return
             case EndOfTurn(text, at):
                 self._timer.user_spoke()

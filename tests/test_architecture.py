@@ -135,6 +135,7 @@ WAIT = {
     "pipeline/context/summaries.py",
     "pipeline/session.py",
     "pipeline/engines/engine.py",
+    "pipeline/engines/jobs.py",
     "pipeline/guarding/guard.py",
     "pipeline/guarding/guarding.py",
     "pipeline/listening/hearing.py",

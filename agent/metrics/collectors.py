@@ -13,6 +13,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from rejoinder.agent.faults import FAULTS
 from rejoinder.agent.metrics.meters import METRIC_PREFIX
 from rejoinder.agent.wires.transport import Traffic
 from rejoinder.models.engines import PromptCache, engines_of, llms_of
@@ -35,7 +36,18 @@ ENGINE_COUNTERS: dict[str, tuple[str, Callable[[Engine[Any, Any]], float]]] = {
         lambda engine: engine.stats.pressing,
     ),
     "engine_wait_seconds": ("Time that jobs have waited for an engine.", lambda engine: engine.stats.waited),
-    "engine_failed_steps": ("Steps of an engine that raised an error.", lambda engine: engine.stats.failed),
+    "engine_failed_steps": (
+        "Steps of an engine that raised an error, or that were given up because they hung.",
+        lambda engine: engine.stats.failed,
+    ),
+    "engine_replaced_threads": (
+        "Threads of an engine that ended or hung, and that another one has replaced.",
+        lambda engine: engine.stats.replaced,
+    ),
+    "engine_handed_over_steps": (
+        "Slow steps of an engine beside which another thread took the jobs of other calls.",
+        lambda engine: engine.stats.handed_over,
+    ),
     "engine_dropped_jobs": (
         "Jobs that were cancelled before an engine began them.",
         lambda engine: engine.stats.dropped,
@@ -43,6 +55,10 @@ ENGINE_COUNTERS: dict[str, tuple[str, Callable[[Engine[Any, Any]], float]]] = {
 }
 """Counters of an engine: their meaning and value."""
 ENGINE_GAUGES: dict[str, tuple[str, Callable[[Engine[Any, Any]], float]]] = {
+    "engine_hung_steps": (
+        "Steps of an engine that were given up, and that have not ended.",
+        lambda engine: engine.hung,
+    ),
     "engine_queue_jobs": ("Jobs that wait for an engine.", lambda engine: engine.waiting),
     "engine_queue_age_seconds": ("Time that the oldest job has waited.", lambda engine: engine.age),
 }
@@ -62,6 +78,7 @@ COLLECTED_LABELS: dict[str, tuple[str, ...]] = {
     "sessions": ("wire",),
     "phrases": ("result",),
     "prompt_tokens": ("result",),
+    "faults": ("kind",),
     LOAD_LEVEL: (),
     "engine_batch_jobs": ENGINE_LABELS,
     **dict.fromkeys(TRAFFIC_COUNTERS, ("wire",)),
@@ -104,6 +121,14 @@ class ServerCollector(Collector):
             for wire, traffic in list(self._traffic.items()):
                 counter.add_metric([wire], value(traffic))
             yield counter
+        faults = _counter(
+            "faults",
+            "Faults around the process: trace_file or log (a line was not written), descriptors (a call had "
+            "to wait for one), clock (it was set).",
+        )
+        for kind, number in FAULTS.items():
+            faults.add_metric([kind], number)
+        yield faults
         level = _gauge(
             LOAD_LEVEL,
             "Work that is skipped: 0 nothing, 1 partial transcripts, 2 also a part of the recogniser's "

@@ -34,6 +34,8 @@ ROLES_OF_ERRORS = {
     "voice": "tts",
 }
 """The role of a model, by its name in errors."""
+RECOGNISER = "speech recogniser"
+"""The name of the recogniser in errors. Its error is that of a turn, whether or not a reply fails with it."""
 MODEL_CODES = ("model_error", "model_timeout", "context_length_exceeded")
 """The codes of model errors."""
 CACHE_COUNTS = {"cache_exact": "exact", "cache_similar": "similar", "cache_miss": "miss"}
@@ -82,8 +84,9 @@ class CallMeasures:
                 return self._end_overlap("false")
             case EndOfTurn(_, at):
                 return [Measurement("user_turns", labels=("words",)), *self._spoken(at)]
-            case NothingSaid(at):
-                return [Measurement("user_turns", labels=("none",)), *self._spoken(at)]
+            case NothingSaid(at, error):
+                failed = [error_measure(error)] if error else []
+                return [Measurement("user_turns", labels=("none",)), *failed, *self._spoken(at)]
             case ReplyCalled():
                 return [Measurement("tool_calls")]
             case ToolReturned(_, outcome):
@@ -121,7 +124,9 @@ def reply_measures(done: ReplyDone, llm: str) -> list[Measurement]:
         measured.append(Measurement("guard_refusals"))
     if done.played:
         measured.append(Measurement("audio_seconds", done.played, ("agent_speech",)))
-    if done.cause is not None:
+    if (
+        done.cause is not None and getattr(done.cause, "role", "") != RECOGNISER
+    ):  # that of its turn is counted
         measured.append(error_measure(done.cause))
     model = trace.models[-1] if trace and trace.models else llm
     if done.usage is not None:

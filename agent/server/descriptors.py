@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from rejoinder.agent.faults import DESCRIPTORS_FAULT, count_fault
+
 log = logging.getLogger(__name__)
 
 NONE_LEFT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -77,6 +79,7 @@ class Shortage:
                 "new connections wait until others close: %s; raise the limit of open files (ulimit -n)",
                 error.strerror,
             )
+        count_fault(DESCRIPTORS_FAULT)
         self._last = now
         if now >= self._planned:
             self._planned = now + RELIEF_SECONDS

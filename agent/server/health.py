@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from rejoinder.models.llm.failover.failover import Failover
+from rejoinder.pipeline import Models, MonitoredLlm
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
 
 LOADING = "loading models"
@@ -21,6 +23,18 @@ async def keep_looking(load_shedder: LoadShedder) -> None:
     while True:
         load_shedder.look(loop.time())
         await asyncio.sleep(LOAD_CHECK_SECONDS)
+
+
+def ended(models: Models | None) -> str:
+    """Return why the language model can no longer answer, "" if it can."""
+    llm = models.llm if models else None
+    return llm.failed if isinstance(llm, MonitoredLlm) else ""
+
+
+def away(models: Models | None) -> str:
+    """Return that no language model answers for the moment, "" if one does or it is not known."""
+    llm = models.llm if models else None
+    return llm.away if isinstance(llm, Failover) else ""
 
 
 def load(load_shedder: LoadShedder) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def may_be_secret(value: str) -> bool:
 class Secret:
     """The data of a client secret.
 
-    expires: seconds since the epoch. session: the session object of its calls, as JSON.
+    expires: by the clock of ``Keys``. session: the session object of its calls, as JSON.
     owner: the hash of the key that minted it, "" where no key was needed.
     """
 
@@ -74,7 +74,7 @@ def hashes_of(api_keys: str) -> list[str]:
 class Keys:
     """The keys of one server. A server without API keys serves all clients.
 
-    hashes: of the API keys. now: returns seconds since the epoch.
+    hashes: of the API keys. now: returns seconds of a clock that is never set.
     """
 
     def __init__(self, hashes: Sequence[str], now: Callable[[], float]) -> None:
@@ -132,7 +132,7 @@ class Keys:
         return shown if self._hashes and self.is_key(key) else ""
 
     def mint(self, seconds: float, session: dict[str, Any], key: str = "") -> tuple[str, float]:
-        """Return a new secret and when it expires, in seconds since the epoch.
+        """Return a new secret and when it expires, in seconds of the clock.
 
         seconds: its lifetime. session: the initial session object of its calls. key: the API key that they
         count for. Raises ProtocolError where the session is larger than ``MAX_SESSION``.

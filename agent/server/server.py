@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import os
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -29,11 +28,11 @@ from rejoinder.agent.app.host import AgentHost
 from rejoinder.agent.app.hosting import Hosting
 from rejoinder.agent.app.rehearsal import rehearsed
 from rejoinder.agent.app.reloading import follow
-from rejoinder.agent.config import ConfigError, Settings, open_traces
+from rejoinder.agent.config import ConfigError, Settings
 from rejoinder.agent.metrics.requests import RequestCounter
 from rejoinder.agent.metrics.telemetry import Telemetry
 from rejoinder.agent.model_names import names
-from rejoinder.agent.opening import open_cache, open_guard, warn_of_clock
+from rejoinder.agent.opening import open_cache, open_guard, open_traces, warn_of_clock
 from rejoinder.agent.server.absence import Absence
 from rejoinder.agent.server.access import (
     SOCKETS,
@@ -47,14 +46,16 @@ from rejoinder.agent.server.access import (
 from rejoinder.agent.server.calls.book import CallBook
 from rejoinder.agent.server.calls.endpoints import CallEndpoints
 from rejoinder.agent.server.calls.recordings import RecordingEndpoints
-from rejoinder.agent.server.health import LOADING, READY, keep_looking, load
+from rejoinder.agent.server.health import LOADING, READY, away, ended, keep_looking, load
 from rejoinder.agent.server.http.captions import Captions
 from rejoinder.agent.server.http.client_secrets import mint
 from rejoinder.agent.server.http.completions import Completions
 from rejoinder.agent.server.journal.opening import open_journal
 from rejoinder.agent.server.keys import Keys, hashes_of
 from rejoinder.agent.server.limiting.limiter import open_limiter
+from rejoinder.agent.server.operating.clock import steady_seconds, watch_clock
 from rejoinder.agent.server.operating.draining import Drain
+from rejoinder.agent.server.operating.engine_watch import EngineWatch
 from rejoinder.agent.server.recording import open_recordings
 from rejoinder.agent.server.switchboard import Switchboard
 from rejoinder.agent.wires.audiosocket.server import listening
@@ -110,7 +111,7 @@ class Server:
             lambda: [call.feed for call in self.calls],
             lambda request: self._may_read(request, "captions of calls"),
         )
-        self._keys = Keys(hashes_of(settings.api_keys), time.time)
+        self._keys = Keys(hashes_of(settings.api_keys), steady_seconds)
         self._report = report
         self._absence = Absence(away, report)
         self._failed = failed
@@ -124,6 +125,7 @@ class Server:
         self._answers = open_cache(settings, partial(self.telemetry.count, "cached_answers", "failed"))
         if self._answers:
             warn_of_clock(self._hosting.current.agent.instructions or settings.instructions)
+        self._engine_watch = EngineWatch(self._sets, settings.max_step_s)
         self._guard = open_guard(settings)
         self._journal = open_journal(settings, meters)
         tally = DayTally(date.today)
@@ -142,6 +144,7 @@ class Server:
             self._guard,
             self._journal,
             settings.budget.budgets(tally),
+            lambda: self._engine_watch.trouble,
         )
         self.calls, self.conversations = self._switchboard.calls, self._switchboard.conversations
 
@@ -250,6 +253,9 @@ class Server:
             assert self.models is not None
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(keep_looking(self.models.load_shedder), name="load-shedding")
+                tasks.create_task(watch_clock(), name="watch-clock")
+                tasks.create_task(self._engine_watch.watch(), name="watch-engines")
+                tasks.create_task(self._engine_watch.probe(), name="probe-engines")
                 tasks.create_task(self._absence.end(self.models.llm), name="absence")
                 if self._followed:
                     following = follow(self._followed, self._hosting, self._prepare)
@@ -294,14 +300,14 @@ class Server:
 
     def status(self) -> str:
         """Return ``READY``, or why no call can begin."""
-        failed = ENDED if self._switchboard.failed_model() else ""
-        away = self._switchboard.away() if self.settings.refuse_without_llm else ""
-        missing = self._drain.reason or failed or self._absence.reason or away
+        broken = ENDED if ended(self.models) else self._engine_watch.trouble
+        unanswered = away(self.models) if self.settings.refuse_without_llm else ""
+        missing = self._drain.reason or broken or self._absence.reason or unanswered
         return LOADING if self.models is None else missing or READY
 
     async def _ready(self, request: Request) -> Response:
-        status, away = self.status(), self._switchboard.away()
-        known = {"status": status, **({"language_model": away} if away else {})}
+        status, reason = self.status(), away(self.models)
+        known = {"status": status, **({"language_model": reason} if reason else {})}
         return JSONResponse(known, status_code=200 if status == READY else 503)
 
     async def _show_metrics(self, request: Request) -> Response:

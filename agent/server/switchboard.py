@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
-from io import RawIOBase
 from typing import Any
 
 from starlette.websockets import WebSocket
@@ -25,6 +24,7 @@ from rejoinder.agent.server.access import shown
 from rejoinder.agent.server.calls.book import CallBook
 from rejoinder.agent.server.conversations import ActiveCall, Conversations
 from rejoinder.agent.server.denial import Denial
+from rejoinder.agent.server.health import away, ended
 from rejoinder.agent.server.http.call_infos import http_info, phone_info
 from rejoinder.agent.server.journal.journal import Found, Journal
 from rejoinder.agent.server.keys import Keys, hashed
@@ -34,6 +34,7 @@ from rejoinder.agent.server.operating.admission import TRY_AGAIN, Admission, acc
 from rejoinder.agent.server.operating.draining import Drain
 from rejoinder.agent.server.operating.lines import Lines
 from rejoinder.agent.server.recording import recorder_of
+from rejoinder.agent.trace_file import TraceFile
 from rejoinder.agent.wires.audiosocket.server import Line
 from rejoinder.agent.wires.call import Call
 from rejoinder.agent.wires.call_log import LoggedCaller, caller, host, log_refused
@@ -50,12 +51,10 @@ from rejoinder.agent.wires.realtime.resuming import ResumeRequest
 from rejoinder.agent.wires.transport import Transport, WebSocketTransport, hang_up
 from rejoinder.agent.wires.wire import Wire
 from rejoinder.models.caching.cache import SemanticCache
-from rejoinder.models.llm.failover.failover import Failover
 from rejoinder.pipeline import (
     Budgets,
     Guard,
     Models,
-    MonitoredLlm,
     Options,
     Overloaded,
     ProtocolError,
@@ -74,7 +73,7 @@ class Switchboard:
     telemetry: what measures and traces the calls. book: what keeps what is said in them. recordings: of their
     sound, None for none. drain: of the server. answers: that may be used again, None for none. guard: of the
     settings, which an agent's own replaces; None for none. journal: keeps conversations for other processes,
-    None for none. budgets: of the calls, None for none.
+    None for none. budgets: of the calls, None for none. trouble: returns why no call can be answered.
     models: None while they load. admission: accepts calls. calls: those in progress. conversations: those of
     clients that may resume theirs.
     """
@@ -85,7 +84,7 @@ class Switchboard:
         keys: Keys,
         limiter: Limiter,
         hosting: Hosting,
-        traces: RawIOBase | None,
+        traces: TraceFile | None,
         telemetry: Telemetry,
         book: CallBook,
         drain: Drain,
@@ -94,6 +93,7 @@ class Switchboard:
         guard: Guard | None = None,
         journal: Journal | None = None,
         budgets: Budgets | None = None,
+        trouble: Callable[[], str] = lambda: "",
     ) -> None:
         self.models: Models | None = None
         self.calls: set[Call] = set()
@@ -113,6 +113,7 @@ class Switchboard:
         self._answers = answers
         self._guard = guard
         self._budgets = budgets
+        self._trouble = trouble
 
     def options(self, owner: str = "") -> Options:
         """Return the options of a session with the agent that takes new calls.
@@ -362,27 +363,19 @@ class Switchboard:
         transport.traffic = self._telemetry.traffic(info.wire)
         return [*self._telemetry.observe(info), *self._book.observe(info)]
 
-    def failed_model(self) -> str:
-        """Return why the language model can no longer answer, "" if it can."""
-        llm = self.models.llm if self.models else None
-        return llm.failed if isinstance(llm, MonitoredLlm) else ""
-
-    def away(self) -> str:
-        """Return that no language model answers for the moment, "" if one does or it is not known."""
-        llm = self.models.llm if self.models else None
-        return llm.away if isinstance(llm, Failover) else ""
-
     def closed(self) -> str:
         """Return why no new call is taken now, "" if calls are taken. Asked once for each call."""
         if self._drain.reason:
             return self._drain.reason
         if self.models is None:
             return TRY_AGAIN
-        if self._settings.refuse_without_llm and (away := self.away()):
-            return away
-        if failed := self.failed_model():
+        if self._settings.refuse_without_llm and (reason := away(self.models)):
+            return reason
+        if failed := ended(self.models):
             log.warning("no calls are taken: %s", failed)
             return f"{ENDED}: the server has to be started anew"
+        if self._trouble():
+            return self._trouble()
         return self.models.load_shedder.refuse(asyncio.get_running_loop().time())
 
 

@@ -62,6 +62,12 @@ class OperatingSettings(BaseModel):
     max_messages_per_s: int = Field(
         1000, ge=0, le=100_000, description="most messages of a call, averaged over 10 seconds; 0: no limit"
     )
+    max_step_s: float = Field(
+        10.0,
+        ge=0.0,
+        le=86_400.0,
+        description="seconds after which a step of a model on this machine counts as hung; 0: never",
+    )
     max_silent_s: float = Field(
         0.0, ge=0.0, le=86_400.0, description="seconds without any message after which a call ends; 0: never"
     )

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
-from io import RawIOBase
 from typing import Any
 
 from websockets.frames import CloseCode
@@ -18,6 +17,7 @@ from rejoinder.agent.app.tool_result import ToolReturned
 from rejoinder.agent.recording.changes import RecordingChange
 from rejoinder.agent.recording.no_recorder import NoRecorder
 from rejoinder.agent.recording.recorder import AudioRecorder
+from rejoinder.agent.trace_file import TraceFile
 from rejoinder.agent.wires.call_log import UNKNOWN_CALLER, CallLog, LoggedCaller
 from rejoinder.agent.wires.commands import (
     AddItem,
@@ -84,7 +84,7 @@ class Call:
         models: Models,
         options: Options,
         wire: Wire,
-        traces: RawIOBase | None,
+        traces: TraceFile | None,
         caller: LoggedCaller = UNKNOWN_CALLER,
         agent: AgentCall | None = None,
         observers: Sequence[CallObserver] = (),

@@ -38,6 +38,8 @@ SHUTTING_DOWN = "the server is shutting down"
 """Reason of calls and requests that end with the server."""
 ENDED = "the language model cannot answer any more: its engine has ended"
 """Message for callers after the engine of the language model has ended."""
+MODEL_FAILS = "the {role} does not work at this moment: the log says why"
+"""Message for callers while all requests to a model on this machine fail. ``role`` names the model."""
 
 
 class Departed(PipelineError):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import time
 from collections import deque
 from datetime import UTC, datetime
-from io import RawIOBase
 
+from rejoinder.agent.trace_file import TraceFile
 from rejoinder.agent.wires.silences import Silences
 from rejoinder.pipeline import (
     RATE,
@@ -25,8 +24,6 @@ from rejoinder.pipeline import (
     TurnTraced,
 )
 
-log = logging.getLogger(__name__)
-
 MAX_TYPED = 10_000
 """Most characters of typed text in a line."""
 REMEMBERED = 32
@@ -40,7 +37,7 @@ class Traces:
     file. Without one, ``note`` need not be called for audio.
     """
 
-    def __init__(self, file: RawIOBase | None, call: str) -> None:
+    def __init__(self, file: TraceFile | None, call: str) -> None:
         self.is_open = file is not None
         self._file = file
         self._call = call
@@ -91,15 +88,12 @@ class Traces:
         if silence := self._silences.answered() if is_answer else self._silences.longest:
             trace.counts["longest_silence_ms"] = round(1000 * silence, 1)
 
-    def _write(self, file: RawIOBase, trace: Trace, done: ReplyDone) -> None:
+    def _write(self, file: TraceFile, trace: Trace, done: ReplyDone) -> None:
         said, self._typed = trace.said or self._typed, ""
         line = trace.described() | {"call": self._call, "at": _at(trace), "status": done.status}
         line |= {"refused": done.refused} if done.refused else {}
         words = {"said": said, "heard": done.heard} | ({"found": trace.found} if trace.found else {})
-        try:
-            file.write(f"{json.dumps(line | words)}\n".encode())
-        except (OSError, ValueError) as error:  # the disk is full or the file closed: the call goes on
-            log.warning("cannot write the trace: %s", error)
+        file.append(f"{json.dumps(line | words)}\n".encode())
 
 
 def _at(trace: Trace) -> str:

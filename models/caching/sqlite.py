@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from rejoinder.models.caching.store import CacheLimits, Stats
@@ -32,7 +33,8 @@ class SqliteStore:
         self._now = now
         try:
             self._file = SqliteFile(path, SQLITE_SCHEMA, "cache")
-            self._file.writer.execute("DELETE FROM answers WHERE expires <= ?", (now(),))
+            with suppress(sqlite3.OperationalError):  # another process writes: the next answer deletes them
+                self._file.writer.execute("DELETE FROM answers WHERE expires <= ?", (now(),))
         except (OSError, sqlite3.Error) as error:
             raise ModelError("cache", f"cannot open {path}: {error}") from error
 

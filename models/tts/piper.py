@@ -86,7 +86,7 @@ def open_voice(path: Path, threads: int) -> Voice:
         for piece in pieces(text):
             yield piece._replace(audio=np.clip(piece.audio * (PEAK / loudest), -1.0, 1.0))
 
-    return Voice("piper", config.sample_rate, synthesise)
+    return Voice("piper", config.sample_rate, synthesise, shares_state=False)
 
 
 def _open(path: Path, threads: int) -> tuple[Any, Callable[..., Iterator[Samples]] | None]:

@@ -44,14 +44,17 @@ class Voice:
 
     A step of the engine is one piece, so a long clause does not delay the first word of another caller.
 
-    rate: sample rate in hertz. synthesise: yields the pieces of a text.
+    rate: sample rate in hertz. synthesise: yields the pieces of a text. shares_state: whether pieces of two
+    texts may not be synthesised at the same time.
     """
 
-    def __init__(self, name: str, rate: int, synthesise: Callable[[str], Iterator[Piece]]) -> None:
+    def __init__(
+        self, name: str, rate: int, synthesise: Callable[[str], Iterator[Piece]], shares_state: bool = True
+    ) -> None:
         self.name = name
         self.rate = rate
         self._synthesise = synthesise
-        self.engine: Engine[Iterator[Part], Part | None] = Engine(name, self._step)
+        self.engine: Engine[Iterator[Part], Part | None] = Engine(name, self._step, shares_state=shares_state)
 
     async def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
         """Stream the audio of one clause; no audio for text without a spoken form.

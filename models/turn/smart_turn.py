@@ -59,7 +59,7 @@ class SmartTurn:
         self._session, named = _open(path, threads)
         self._head = head if named else None
         # No batching: sounds in a batch would share a quantization range and change each other's results.
-        self.engine: Engine[Samples, Sound] = Engine("smart-turn", self._step)
+        self.engine: Engine[Samples, Sound] = Engine("smart-turn", self._step, shares_state=False)
 
     async def probability(self, audio: Samples, text: str) -> float:
         """Return the probability that the turn is over at the end of ``audio``.

@@ -11,7 +11,7 @@ from rejoinder.pipeline.audio.loudness import Loudness
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.engines.deadline import GUESS_SECONDS, PARTIAL_SECONDS, Deadline, current
 from rejoinder.pipeline.engines.load_shedding import LoadLevel
-from rejoinder.pipeline.errors import Overloaded, asking
+from rejoinder.pipeline.errors import ModelError, Overloaded, asking
 from rejoinder.pipeline.events import PartialTranscript
 from rejoinder.pipeline.fitting import check_fits
 from rejoinder.pipeline.interfaces import Transcript, TurnModel
@@ -35,6 +35,8 @@ CHECK_SECONDS = 0.02
 """Interval between two checks for a pause while a partial transcript is late."""
 NOTHING = Transcript("", False, 0)
 """The transcript before the first one."""
+MISSED_TURNS = 3
+"""The recogniser's error ends the session when it has failed at this number of pauses in a row."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,11 +45,13 @@ class Recognition:
 
     complete: whether it covers the speech up to a fall of the level, so that it may be final.
     awaited: whether the user pauses, and the end of the turn waits for it.
+    failed: whether the recogniser has failed, so that there are no words.
     """
 
     complete: bool
     awaited: bool
     deadline: Deadline
+    failed: bool = False
     task: asyncio.Task[None] = field(init=False)
 
 
@@ -77,6 +81,9 @@ class TurnTranscriber:
         self._asked_at: int | None = None  # end of the audio at the turn model's last call
         self._judged: int | None = None  # the pause that this call was about
         self._judgement: asyncio.Task[None] | None = None
+        self._unjudged = False  # whether the turn model has failed at its last call
+        self._failing = False  # whether the recogniser has failed at its last transcript
+        self._missed = 0  # pauses in a row at which the recogniser failed
 
     async def transcribe(self, inp: Channel[AudioChunk]) -> None:
         """Process audio until the channel ends: keep the transcript up to date, and judge pauses.
@@ -193,6 +200,8 @@ class TurnTranscriber:
 
     def _has_all(self, recognition: Recognition, pause: int) -> bool:
         """Return whether the transcript has all words before sample ``pause``."""
+        if recognition.failed:
+            return False
         return recognition.complete and self._quiet_since_transcript and self._loudness.ended_by(pause)
 
     @property
@@ -218,16 +227,52 @@ class TurnTranscriber:
 
     async def _run(self, recognition: Recognition) -> None:
         current.set(recognition.deadline)
-        with asking("speech recogniser"):
-            self._latest = await self._stream.transcribe(is_final=recognition.complete)
+        try:
+            self._latest = await self._transcript(recognition)
+        except ModelError as error:
+            recognition.failed = True
+            self._miss(error, recognition.awaited)
+            return
+        self._missed = 0 if recognition.complete else self._missed
+        self._failing = False
         if recognition.awaited:
             self._pass_final()
         else:
             self._pass_partial(self._latest, recognition.complete)
 
+    async def _transcript(self, recognition: Recognition) -> Transcript:
+        """Return the transcript of the audio so far. A final one is tried twice, unless the model hangs."""
+        with asking("speech recogniser", self._stream):
+            try:
+                return await self._stream.transcribe(is_final=recognition.complete)
+            except ModelError as error:
+                if not recognition.awaited or error.code == "model_timeout":
+                    raise
+                log.warning("the final transcript failed, and is tried again: %s", error)
+            return await self._stream.transcribe(is_final=recognition.complete)
+
+    def _miss(self, error: ModelError, awaited: bool) -> None:
+        """Go on without a transcript. Raises the error if it is one of too many."""
+        if not awaited:
+            if not self._failing:
+                log.warning("a transcript that nothing waited for failed: %s", error)
+            self._failing = True
+            return
+        self._missed += 1
+        if self._missed >= MISSED_TURNS:
+            raise error
+        log.warning("the words before a pause are not known: %s", error)
+        self._latest = NOTHING
+        for event in self._floor.transcript_failed(self._end, error):
+            self._react(event)
+
+    @property
+    def _end(self) -> int:
+        """The end of the audio that a final transcript covers."""
+        return max(self._reached, self._final_for or 0)
+
     def _pass_final(self) -> None:
-        end = max(self._reached, self._final_for or 0)
-        for event in self._floor.transcript(replace(self._latest, is_final=True, end=end)):
+        for event in self._floor.transcript(replace(self._latest, is_final=True, end=self._end)):
             self._react(event)
 
     def _pass_partial(self, transcript: Transcript, complete: bool) -> None:
@@ -257,10 +302,13 @@ class TurnTranscriber:
 
     async def _judge(self, turn_model: TurnModel, pause: int, sound: Samples) -> None:
         try:
-            with asking("turn model"):
+            with asking("turn model", turn_model):
                 probability = await turn_model.probability(sound, self._latest.text)
-        except Overloaded as error:  # the words and the silence decide, as without a turn model
-            log.warning("a pause was not judged by its sound: %s", error)
+        except (ModelError, Overloaded) as error:  # the words and the silence decide, as without a turn model
+            if not self._unjudged:
+                log.warning("the words and the silence end the turns: %s", error)
+            self._unjudged = True
             return
+        self._unjudged = False
         for event in self._floor.turn_model_answered(pause, probability):
             self._react(event)

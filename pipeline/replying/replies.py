@@ -10,6 +10,7 @@ from rejoinder.pipeline.audio.played import Listeners
 from rejoinder.pipeline.caching.search import Search, Searches
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.context.summaries import Summaries
+from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.events import Event
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.options import Models, Options, ReplyRequest
@@ -69,6 +70,7 @@ class Replies:
         self._pause_marks: dict[str, float] = {}
         self._requested: ReplyRequest | None = None
         self._owed = ""
+        self._owed_failure: ModelError | None = None
         self._owed_marks: dict[str, float] = {}
 
     @property
@@ -78,7 +80,7 @@ class Replies:
 
     @property
     def _is_next_wanted(self) -> bool:
-        return bool(self._owed) or self._requested is not None
+        return bool(self._owed or self._owed_failure) or self._requested is not None
 
     @property
     def _yields(self) -> bool:
@@ -197,8 +199,15 @@ class Replies:
             self._history.add_user(text, key)
             self._floor.agent.finished()
 
-    def end_empty_turn(self) -> None:
-        """Start the requested or owed reply after a turn without words."""
+    def end_empty_turn(self, error: ModelError | None = None) -> None:
+        """Start the requested or owed reply after a turn without words.
+
+        error: why the words are not known. Then a reply that fails with it takes the place of the answer. It
+        waits for the end of a reply that may not be interrupted, and leaves room for an answer that is owed.
+        """
+        wanted = self._options.create_response or self._requested is not None
+        if error and wanted and not self._owed and (self._requested is None or self._requested.asks):
+            self._owed_failure = error
         if self._requested is not None:
             self._answer("")
         else:
@@ -207,8 +216,10 @@ class Replies:
     def answer_owed(self) -> None:
         """Answer the words said during the last reply, unless the user is speaking again, or all is said."""
         if (budget := self._options.budget) and budget.parted:
-            self._owed = ""
-        if self._owed and not self.current.committed and self._floor.floor is not Floor.USER:
+            self._owed, self._owed_failure = "", None
+        if self.current.committed or self._floor.floor is Floor.USER:
+            return
+        if self._owed or self._owed_failure:
             self.respond()
 
     def _ended(self) -> None:
@@ -253,7 +264,7 @@ class Replies:
         if out_of_band is not None:
             self._out_of_band.cancel(out_of_band)
             return
-        self._requested, self._owed = None, ""
+        self._requested, self._owed, self._owed_failure = None, "", None
         self.current.cancel()
         self._floor.agent.finished()
 
@@ -305,7 +316,9 @@ class Replies:
         # The prompt is built before the task starts: a commit right after this adds the text to the history.
         self._summaries.cancel()
         request = self._affordable(request)
-        asks = not (request.words or request.cue or request.prompt)
+        if request.asks and not text and not self._owed and self._owed_failure:
+            request = replace(request, failure=self._owed_failure)
+        asks = request.asks
         owed = self._owed if asks and not text else ""
         marks = self._owed_marks if owed else self._pause_marks if text else {}
         deadline = self._warmer.take_deadline()
@@ -331,7 +344,7 @@ class Replies:
         return self._searches.look_up(question, self._options.cache)
 
     def _commit(self, reply: Reply, request: ReplyRequest | None = None, key: Key | None = None) -> None:
-        self._owed = ""
+        self._owed, self._owed_failure = "", None
         if (budget := self._options.budget) and budget.over and reply.settings.words == budget.words:
             budget.parted = True
         self.current.commit(reply, request.tag if request else 0, key)

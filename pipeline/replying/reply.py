@@ -13,6 +13,7 @@ from rejoinder.pipeline.caching.recording import AnswerRecording
 from rejoinder.pipeline.caching.search import Search
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.engines.deadline import Deadline
+from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.guarding.guard import Guard
 from rejoinder.pipeline.interfaces import NO_TOOLS, Tools
 from rejoinder.pipeline.options import Options, ReplyRequest
@@ -32,7 +33,7 @@ class ReplySettings:
 
     words: given words to speak verbatim, "" if the language model writes them.
     is_filler: whether these words only fill a silence.
-    interruptible: whether speech may stop it.
+    interruptible: whether speech may stop it. failure: the error with which it fails at once, None for none.
     speaks: False for a reply in text only.
     tools: the tools that it may call.
     max_tokens: as in ``Options``.
@@ -55,6 +56,12 @@ class ReplySettings:
     key: str = ""
     guard: Guard | None = None
     budget: CallBudget | None = None
+    failure: ModelError | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Whether the language model is asked."""
+        return not self.words and self.failure is None
 
     @property
     def needs_words(self) -> bool:
@@ -79,6 +86,7 @@ class ReplySettings:
             options.key,
             None if request.words else options.guard,
             None if request.words else options.budget,
+            request.failure,
         )
 
 

@@ -52,11 +52,11 @@ async def attempt(
         if found := await reply.cached():
             await _play_again(reply, found, out)
             return None
-        if not reply.settings.words:  # given words do not use the language model
+        if reply.settings.asks:
             reply.generation.begin()
         if lookup := reply.generation.lookup:
             await _inform(reply, lookup)
-        if warming:
+        if warming and reply.settings.asks:
             await asyncio.wait([warming])
         if reply.settings.speaks:
             await _speak(reply, models, out, last)

@@ -42,6 +42,8 @@ async def answer(reply: Reply, llm: Llm) -> AsyncGenerator[str, None]:
     if reply.settings.words:
         yield reply.settings.words
         return
+    if reply.settings.failure:
+        raise reply.settings.failure
     generation, tools, trace = reply.generation, reply.settings.tools, reply.trace
     clock, asked = asyncio.get_running_loop().time, 0.0
     with asking("language model", llm):
@@ -93,7 +95,8 @@ async def think(reply: Reply, llm: Llm, out: Channel[str]) -> None:
     """
     splitter, kind = ClauseSplitter(), Filler if reply.settings.is_filler else str
     try:
-        await reply.generation.count_prompt(llm)
+        if reply.settings.asks:
+            await reply.generation.count_prompt(llm)
         async with aclosing(answer(reply, llm)) as tokens:
             async for token in tokens:
                 reply.generation.write(token)

@@ -33,6 +33,7 @@ from dataclasses import replace
 from enum import Enum, auto
 
 from rejoinder.pipeline.audio.chunk import in_samples
+from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.events import (
     EagerEndOfTurn,
     EndOfTurn,
@@ -179,7 +180,24 @@ class Endpointer:
             return []
         is_echo = not self.manual and self.agent.is_echo(text, turn.overlap is not None)
         pause.words, pause.end_probability = "" if is_echo else text, transcript.end_probability
+        pause.error = None
         return [Transcribed(pause.words), *self._check_end()] if pause.words else self._check_end()
+
+    def transcript_failed(self, end: int, error: ModelError) -> list[FloorEvent]:
+        """Process the recogniser's error in place of a final transcript that reaches sample ``end``.
+
+        A turn in which nothing else is said ends without words, and NothingSaid says why. Whether a sound
+        over the agent stops it, the words known so far decide.
+        """
+        turn = self._turn
+        pause = turn.pause if turn else None
+        if turn is None or pause is None or end < pause.start:
+            return []
+        pause.words, pause.error = "", error
+        if turn.overlap is None:
+            return self._check_end()
+        turn.overlap.text = turn.overlap.text or ""
+        return self._check_overlap(turn, turn.overlap)
 
     def turn_model_answered(self, pause: int, probability: float) -> list[FloorEvent]:
         """Process the turn model's probability for the pause that began at sample ``pause``."""
@@ -340,7 +358,8 @@ class Endpointer:
         if pause.words and not pause.forced:
             self._patience.turn_answered(self.now)
         self._close_turn(agent_answers=pause.words != "")
-        return [*events, EndOfTurn(pause.words, pause.start) if pause.words else NothingSaid(pause.start)]
+        end = EndOfTurn(pause.words, pause.start) if pause.words else NothingSaid(pause.start, pause.error)
+        return [*events, end]
 
     # --- the turn that is open --------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rejoinder.pipeline.audio.chunk import in_samples
+from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Transcript
 from rejoinder.pipeline.options import Endpointing
 from rejoinder.pipeline.turns.patience import Patience
@@ -27,6 +28,7 @@ class Pause:
     end_probability: the recogniser's probability that the turn is over, None if unknown.
     probabilities: the turn model's, that the turn is over, in order.
     eager: whether the first sign of the end of the turn has been reported.
+    error: why the words are not known, if the recogniser failed; ``words`` is "" then.
     """
 
     start: int
@@ -36,6 +38,7 @@ class Pause:
     end_probability: float | None = None
     probabilities: list[float] = field(default_factory=list)
     eager: bool = False
+    error: ModelError | None = None
 
     def __post_init__(self) -> None:
         self.quiet_from = self.start

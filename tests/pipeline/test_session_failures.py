@@ -28,10 +28,13 @@ from rejoinder.pipeline import (
     Message,
     ModelError,
     Models,
+    NothingSaid,
     Options,
+    OverlapStarted,
     Overloaded,
     ReplyAudio,
     ReplyDone,
+    ReplyRequest,
     ReplyStarted,
     Session,
     SpeechStarted,
@@ -40,7 +43,7 @@ from rejoinder.pipeline import (
     open_session,
 )
 from rejoinder.pipeline.listening.recent_audio import MEMORY_SAMPLES
-from rejoinder.pipeline.listening.transcriber import TurnTranscriber
+from rejoinder.pipeline.listening.transcriber import MISSED_TURNS, TurnTranscriber
 
 LONG = "It is sunny today and it will be so for the whole week. " * 10
 
@@ -219,18 +222,29 @@ def test_warming_ends_with_the_session() -> None:
     assert talk.done() == [(1, "cancelled", "")]
 
 
-# --- listening models: the session ends ---------------------------------------------------------------------
+# --- listening models ---------------------------------------------------------------------------------------
 
 
 class DeafStt(ScriptedStt):
+    """Fails a number of times when it is asked for a final transcript, and always while it is deaf."""
+
+    def __init__(self, lines: list[str], failures: int = 1000, code: str = "model_error") -> None:
+        super().__init__(lines)
+        self.failures, self.code, self.finals, self.deaf = failures, code, 0, False
+
     def stream(self) -> ScriptedSttStream:
         return DeafStream(self)
 
 
 class DeafStream(ScriptedSttStream):
+    _stt: DeafStt
+
     async def transcribe(self, is_final: bool) -> Transcript:
-        await super().transcribe(is_final)
-        raise ModelError("deaf", "no ears")
+        heard = await super().transcribe(is_final)
+        self._stt.finals += is_final
+        if self._stt.deaf or (is_final and self._stt.finals <= self._stt.failures):
+            raise ModelError("deaf", "no ears", self._stt.code)
+        return heard
 
 
 class LostTurnModel(ScriptedTurnModel):
@@ -248,23 +262,118 @@ class BrokenStream(ScriptedVadStream):
         raise ModelError("broken", "no sound")
 
 
+def test_a_final_transcript_that_fails_once_is_made_again() -> None:
+    stt = DeafStt(["one"], failures=1)
+    talk = Talk("one", stt=stt, llm=ScriptedLlm(["Yes."]))
+    talk.says(1.2, at=0.2)
+    talk.run(until=6.0)
+    assert talk.said() == [("user", "one"), ("assistant", "Yes.")]
+    assert stt.finals == 2
+    assert talk.of(NothingSaid) == []
+
+
+@pytest.mark.parametrize("apology", ["Pardon?", ""])
+def test_a_turn_that_is_not_understood_fails_and_the_next_one_is_answered(apology: str) -> None:
+    """A step that hangs is not tried again: it would hold up another thread."""
+    stt = DeafStt(["one", "two"], failures=1, code="model_timeout")
+    talk = Talk("one", "two", stt=stt, llm=ScriptedLlm(["Yes."]), options=Options(apology=apology))
+    talk.says(1.2, at=0.2)
+    talk.says(1.2, at=8.0)
+    talk.run(until=14.0)
+    (missed,) = talk.of(NothingSaid)
+    assert isinstance(missed.error, ModelError) and missed.error.role == "speech recogniser"
+    first, second = talk.of(ReplyDone)
+    assert (first.status, first.heard, first.cause) == ("failed", apology, missed.error)
+    assert (second.status, second.heard) == ("completed", "Yes.")
+    spoken = [("assistant", apology)] if apology else []
+    assert talk.said() == [*spoken, ("user", "two"), ("assistant", "Yes.")]
+    assert stt.finals == 2
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_words_known_so_far_decide_whether_a_sound_stops_the_agent(known: bool) -> None:
+    """The final transcript fails; partial ones had words, or failed, too."""
+    stt = DeafStt(["one", "two"], code="model_timeout")
+    stt.failures = 0
+    talk = Talk("one", "two", stt=stt, llm=ScriptedLlm([LONG]))
+    talk.says(1.2, at=0.2)
+    talk.does(lambda session: setattr(stt, "failures", 1000), at=2.5)
+    talk.does(lambda session: setattr(stt, "deaf", not known), at=2.5)
+    talk.says(0.3, at=4.0)
+    talk.run(until=9.0)
+    assert talk.of(OverlapStarted)
+    assert [str(event.error) for event in talk.of(NothingSaid)] == ["deaf: no ears"] * known
+    assert [status for _, status, _ in talk.done()] == (["cancelled", "failed"] if known else ["cancelled"])
+    assert (talk.when(ReplyDone)[0] < 5.0) == known, "else it ran until the end of the scenario"
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_missed_turn_fails_the_reply_that_the_client_asks_for(asks: bool) -> None:
+    stt = DeafStt(["one", "two"], code="model_timeout")
+    talk = Talk("one", "two", stt=stt, llm=ScriptedLlm(["Yes."]), options=Options(create_response=False))
+    talk.says(1.2, at=0.2)
+    if asks:
+        talk.does(lambda session: session.respond(), at=1.45)
+    talk.run(until=6.0)
+    assert [str(event.error) for event in talk.of(NothingSaid)] == ["deaf: no ears"]
+    assert [done.error for done in talk.of(ReplyDone)] == ["deaf: no ears"] * asks
+    assert talk.llm.prompts == []
+
+
+def test_a_reply_with_a_prompt_of_its_own_does_not_need_the_turn() -> None:
+    stt = DeafStt(["one"], code="model_timeout")
+    talk = Talk("one", stt=stt, llm=ScriptedLlm(["Yes."]))
+    talk.says(1.2, at=0.2)
+    talk.does(lambda session: session.respond(ReplyRequest(cue="Say yes.")), at=1.45)
+    talk.run(until=6.0)
+    assert talk.done() == [(1, "completed", "Yes.")]
+
+
+def test_a_turn_missed_during_a_reply_that_goes_on_fails_after_it() -> None:
+    stt = DeafStt(["one", "two"], code="model_timeout")
+    options = Options(apology="Pardon?", interrupt_response=False)
+    talk = Talk(
+        "one", "two", stt=stt, llm=ScriptedLlm(["It is fine today, and tomorrow too."]), options=options
+    )
+    stt.failures = 0
+    talk.says(1.2, at=0.2)
+    talk.does(lambda session: setattr(stt, "failures", 1000), at=1.9)
+    talk.says(0.6, at=2.0)
+    talk.run(until=12.0)
+    assert [(done.status, done.heard) for done in talk.of(ReplyDone)] == [
+        ("completed", "It is fine today, and tomorrow too."),
+        ("failed", "Pardon?"),
+    ]
+
+
+def test_words_and_silence_end_turns_where_the_turn_model_fails(caplog: pytest.LogCaptureFixture) -> None:
+    talk = Talk("one", "two", turn=LostTurnModel(), llm=ScriptedLlm(["Yes."]))
+    talk.says(1.2, at=0.2)
+    talk.says(1.2, at=8.0)
+    talk.run(until=14.0)
+    assert [done.status for done in talk.of(ReplyDone)] == ["completed", "completed"]
+    (record,) = caplog.records
+    assert record.getMessage() == "the words and the silence end the turns: lost: no idea"
+
+
 @pytest.mark.parametrize(
     ("models", "message"),
     [
         ({"stt": DeafStt(["one"])}, "deaf: no ears"),
-        ({"turn": LostTurnModel()}, "lost: no idea"),
         ({"vad": BrokenVad()}, "broken: no sound"),
     ],
 )
 def test_a_listening_model_that_fails_ends_the_session(models: dict[str, Any], message: str) -> None:
     talk = Talk("one", **models)
-    talk.says(1.2, at=0.2)
+    for turn in range(MISSED_TURNS):
+        talk.says(1.2, at=0.2 + 6.0 * turn)
 
     async def main() -> None:
         told = Models(talk.vad, talk.stt, talk.llm, talk.tts, talk.turn_model)
         with pytest.raises(ModelError, match=message):
-            async with open_session(told) as session:
+            async with open_session(told) as session, asyncio.timeout(60.0), asyncio.TaskGroup() as tasks:
                 talk.session = session
+                tasks.create_task(talk._note(session))
                 await talk._speak()
 
     virtual_clock.run(main())

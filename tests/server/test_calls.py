@@ -437,7 +437,7 @@ def test_trace_that_cannot_be_written_ends_no_call(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("REJOINDER_TRACE_FILE", "/dev/full")
     with serving(tmp_path) as server, Talk(server) as talk:
         assert talk.turn()["status"] == "completed"
-    assert "cannot write the trace" in server.log.read_text()
+    assert "cannot write the traces file /dev/full" in server.log.read_text()
 
 
 def test_each_turn_is_a_line_of_the_trace_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

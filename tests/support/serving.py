@@ -48,6 +48,7 @@ IN_ENVIRONMENT = (
     "max_connects_per_s",
     "max_messages_per_s",
     "max_silent_s",
+    "max_step_s",
     "audiosocket_port",
     "conversations",
     "limits_store",
@@ -144,9 +145,10 @@ def _start(
     """Start the server, as a fork where it can be one.
 
     A server that another interpreter runs, such as that of a wheel, is started by its command. So is one with
-    vLLM: a fork may have no processes of its own.
+    vLLM, because a fork may have no processes of its own, and one with a library to be loaded first.
     """
-    if command[:3] == COMMAND and not any(word.startswith("vllm:") for word in command):
+    forks = "LD_PRELOAD" not in environment and not any(word.startswith("vllm:") for word in command)
+    if command[:3] == COMMAND and forks:
         return Fork(command[3:], folder, environment, log, log)
     with log.open("wb") as out:
         return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment, cwd=folder)

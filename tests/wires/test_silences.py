@@ -10,6 +10,7 @@ import pytest
 
 from rejoinder.agent.app.agent import Agent
 from rejoinder.agent.simulate.scenario import Talk
+from rejoinder.agent.trace_file import TraceFile
 from rejoinder.agent.wires.silences import Silences
 from rejoinder.agent.wires.traces import Traces
 from rejoinder.models.scripted import ScriptedLlm
@@ -77,10 +78,11 @@ def test_the_trace_has_the_silence_while_a_tool_runs(
     talk.run(12.0)
 
     async def write() -> None:
-        with (tmp_path / "trace.jsonl").open("wb", buffering=0) as file:
-            traces = Traces(file, "call")
-            for at, event in talk.log:
-                traces.note(event, at, int(at * RATE))
+        file = TraceFile(str(tmp_path / "trace.jsonl"))
+        traces = Traces(file, "call")
+        for at, event in talk.log:
+            traces.note(event, at, int(at * RATE))
+        file.close()
 
     asyncio.run(write())
     (line,) = map(json.loads, (tmp_path / "trace.jsonl").read_text().splitlines())

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, Response
 
 from rejoinder.agent.config import Settings
 from rejoinder.agent.server.access import error_response, is_passed_on, may_call, shown
 from rejoinder.agent.server.keys import Keys
+from rejoinder.agent.server.operating.clock import steady_seconds
 
 
 class Readers:
@@ -21,7 +20,7 @@ class Readers:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._keys = Keys(settings.calls_key.split(), time.time)
+        self._keys = Keys(settings.calls_key.split(), steady_seconds)
         self._here = settings.local and not settings.public_url
 
     @property

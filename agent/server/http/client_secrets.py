@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
@@ -50,7 +51,7 @@ async def mint(
         wanted = Wanted.model_validate_json(given or b"{}")
         session = wire.prepare(wanted.session)
         key = shown(request.scope)
-        value, expires = keys.mint(wanted.expires_after.seconds, wanted.session, key)
+        value, _ = keys.mint(wanted.expires_after.seconds, wanted.session, key)
     except RequestError as error:
         return _error(ProtocolError(str(error), error.code), error.status)
     except ValidationError as error:
@@ -60,7 +61,8 @@ async def mint(
     await publish(value)
     if "instructions" not in wanted.session:
         del session["instructions"]
-    return JSONResponse({"value": value, "expires_at": int(expires), "session": session})
+    expires = int(time.time() + wanted.expires_after.seconds)
+    return JSONResponse({"value": value, "expires_at": expires, "session": session})
 
 
 def _error(error: ProtocolError, status: int) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from rejoinder.agent.wires.failures import MAX_MESSAGE, error_body
+from rejoinder.agent.wires.failures import MAX_MESSAGE, PublicError, error_body
 from rejoinder.pipeline import ProtocolError, Usage
 
 ServerEvent = dict[str, Any]
@@ -39,12 +39,17 @@ def message_item(id_: str, role: str, content: list[dict[str, Any]], status: str
     return kept_item(id_, status, {"type": "message", "role": role, "content": content})
 
 
-def user_turn(item: dict[str, Any], previous: str | None, seconds: float, text: str) -> list[ServerEvent]:
-    """Return the events at the end of a user's spoken turn. previous: the id of the item before it."""
+def user_turn(
+    item: dict[str, Any], previous: str | None, seconds: float, text: str, error: PublicError | None = None
+) -> list[ServerEvent]:
+    """Return the events at the end of a user's spoken turn.
+
+    previous: the id of the item before it. error: why the words are not known, None if they are.
+    """
     return [
         event("input_audio_buffer.committed", item_id=item["id"], previous_item_id=previous),
         *item_added(item, previous),
-        transcribed(item["id"], text, seconds),
+        transcribed(item["id"], text, seconds, *((error.message, error.code) if error else ())),
     ]
 
 
@@ -59,14 +64,16 @@ def usage_fields(usage: Usage) -> dict[str, Any]:
     }
 
 
-def transcribed(id_: str, text: str, seconds: float, error: str = "") -> ServerEvent:
+def transcribed(
+    id_: str, text: str, seconds: float, error: str = "", code: str = "model_error"
+) -> ServerEvent:
     """Return the event with the transcript of an item's audio, or with the error that prevented it.
 
     seconds: length of the audio.
     """
     name = "conversation.item.input_audio_transcription"
     if error:
-        cause = {"type": "server_error", "code": "model_error", "message": error[:MAX_MESSAGE], "param": None}
+        cause = {"type": "server_error", "code": code, "message": error[:MAX_MESSAGE], "param": None}
         return event(f"{name}.failed", item_id=id_, content_index=0, error=cause)
     usage = {"type": "duration", "seconds": round(seconds, 3)}
     return event(f"{name}.completed", item_id=id_, content_index=0, transcript=text, usage=usage)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rejoinder.agent.wires import g711
 from rejoinder.agent.wires.commands import EndTurn, Hear, ReadMore
+from rejoinder.agent.wires.failures import PublicError
 from rejoinder.agent.wires.ids import new_id
 from rejoinder.agent.wires.long_messages import Base64
 from rejoinder.agent.wires.realtime.events import ServerEvent, event, message_item, user_turn
@@ -145,14 +146,19 @@ class InputBuffer:
         type_ = "conversation.item.input_audio_transcription.delta"
         return [event(type_, item_id=self._speech, content_index=0, delta=delta)]
 
-    def turn_ended(self, text: str, at: int, items: Items) -> list[ServerEvent]:
-        """Return the events for the end of the user's turn. Noise without words makes an empty item."""
+    def turn_ended(
+        self, text: str, at: int, items: Items, error: PublicError | None = None
+    ) -> list[ServerEvent]:
+        """Return the events for the end of the user's turn. Noise without words makes an empty item.
+
+        error: why the words are not known, None if they are.
+        """
         events = []
         spoken, id_, self._speech = self._speech, self._speech or new_id("item"), None
         if spoken:  # else the client committed audio without speech, or detects turns itself
             stopped = event("input_audio_buffer.speech_stopped", item_id=id_, audio_end_ms=at * 1000 // RATE)
             events.append(stopped)
-        return events + self._committed(id_, text, at, items)
+        return events + self._committed(id_, text, at, items, error)
 
     def timed_out(self, since: int, at: int, items: Items) -> list[ServerEvent]:
         """Return the events for a silence that the agent breaks. It makes an empty item, as noise does."""
@@ -162,7 +168,9 @@ class InputBuffer:
         triggered = event("input_audio_buffer.timeout_triggered", item_id=id_, **stretch)
         return [triggered, *self._committed(id_, "", at, items)]
 
-    def _committed(self, id_: str, text: str, at: int, items: Items) -> list[ServerEvent]:
+    def _committed(
+        self, id_: str, text: str, at: int, items: Items, error: PublicError | None = None
+    ) -> list[ServerEvent]:
         item = message_item(id_, "user", [{"type": "input_audio", "transcript": text}], "completed")
         seconds = max(0.0, (at - self._speech_at) / RATE)
         self._speech_at = at
@@ -170,4 +178,4 @@ class InputBuffer:
             self._uncommitted = 0
         self._ending = False
         previous = items.keep(item, ("user", at) if text else None)
-        return user_turn(item, previous, seconds, text)
+        return user_turn(item, previous, seconds, text, error)

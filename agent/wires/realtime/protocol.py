@@ -21,6 +21,7 @@ from rejoinder.agent.wires.commands import (
     Result,
     Truncated,
 )
+from rejoinder.agent.wires.failures import public_error
 from rejoinder.agent.wires.long_messages import Long
 from rejoinder.agent.wires.realtime.events import ServerEvent, event, failure, new_conversation
 from rejoinder.agent.wires.realtime.input import InputBuffer
@@ -258,9 +259,10 @@ class Realtime:
                 return self._input.partial(agreed)
             case NobodySpoke(since, at):
                 return self._input.timed_out(since, at, self.items)
-            case NothingSaid(at):
+            case NothingSaid(at, error):
                 self.responses.turn_ended()
-                return self._input.turn_ended("", at, self.items)
+                unheard = public_error(error) if error else None
+                return self._input.turn_ended("", at, self.items, unheard)
             case EndOfTurn(text, at):
                 self.responses.turn_ended()
                 return self._input.turn_ended(text, at, self.items)

@@ -26,7 +26,8 @@ from rejoinder.models.seed import seed
 from rejoinder.models.specs import catalogued_llms
 from rejoinder.models.threads import cores
 from rejoinder.pipeline.engines.deadline import SPARE_SECONDS, Deadline, current
-from rejoinder.pipeline.engines.engine import AtWork, Engine
+from rejoinder.pipeline.engines.engine import Engine
+from rejoinder.pipeline.engines.steps import AtWork
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import NO_TOOLS, Message, Tools
 from rejoinder.pipeline.prompt import is_long

@@ -253,6 +253,8 @@ def _run(servers: list[socket.socket], request: dict[str, Any], streams: list[in
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = command
+    # An interpreter reads this where it starts.
+    sys.path += filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
