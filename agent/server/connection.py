@@ -264,6 +264,9 @@ class SocketConnection(WebSocketsSansIOProtocol):
             super().shutdown()
             self._give_up_in(GOODBYE_SECONDS)
             return
+        if self.conn.close_rcvd is not None:  # the client has ended it: the last bytes are on their way
+            self._give_up_in(GOODBYE_SECONDS)
+            return
         self.queue.put_nowait(
             {"type": "websocket.disconnect", "code": CloseCode.SERVICE_RESTART, "reason": SHUTTING_DOWN}
         )

@@ -164,6 +164,7 @@ def queries() -> list[str]:
     return [query.replace("$__rate_interval", "30s") for query in found]
 
 
+@pytest.mark.realtime
 @needs_prometheus
 def test_prometheus_scrapes_a_server_under_four_callers_and_fills_the_dashboard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
