@@ -20,6 +20,7 @@ ANSWERS = f"Hello, I can help you.|{ANSWER}|Goodbye."
 
 
 @pytest.mark.weights
+@pytest.mark.realtime
 def test_a_demo_talks_interrupts_and_leaves_a_recording(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs the extra bench")
     pytest.importorskip("piper", reason="needs the extra piper")
