@@ -37,7 +37,9 @@ CALLS = 6
 """Calls at each kill, about half of them at the killed server."""
 SEED = 1
 NAMED = "Anna Bert Carl Dora Emil Fred Gina Hans Ivan Jane Kurt Lisa Mark Nora Otto Paul Rosa Sven Tina Vera"
-ANSWERS = [f"{name} has a word to say, and then there are a few more." for name in NAMED.split()]
+END = "more."
+"""The last word of each answer."""
+ANSWERS = [f"{name} has a word to say, and then there are a few {END}" for name in NAMED.split()]
 """The agent's answers in their order. Each begins with another word, so that its rest is found."""
 CALLERS = 8
 SILENT_S = 8.0
@@ -117,7 +119,7 @@ def test_rolling_restart_moves_calls_to_the_other_server(tmp_path: Path, redis: 
                     assert person.completed == before + 1, "the call does not go on"
                 items = await asyncio.to_thread(history, servers, person.conversation)
             expected, heard = " ".join(ANSWERS).split(), said(items)
-            assert len(heard) % len(ANSWERS[0].split()) == 0, "an answer has lost its end"
+            assert len(heard) % len(ANSWERS[0].split()) == 0, f"an answer has lost its end: {items}"
             assert heard == expected[: len(heard)]
             return person.conversation, len(person.came_back)
 
@@ -145,13 +147,15 @@ def test_rolling_restart_moves_calls_to_the_other_server(tmp_path: Path, redis: 
 class Person:
     """A person who calls with the project's own client. listening: reads the events.
 
-    audio: seconds of the agent's audio. completed: number of replies that were heard to their end. came_back:
-    when the call went on over another socket.
+    audio: seconds of the agent's audio. words: of the newest reply. completed: number of answers that were
+    heard to their end: after a move one may come in several replies, a clause that was begun and the rest.
+    came_back: when the call went on over another socket.
     """
 
     def __init__(self, call: Call) -> None:
         self.conversation = ""
         self.audio = self.last_audio = 0.0
+        self.words = ""
         self.completed = 0
         self.came_back: list[float] = []
         self._call = call
@@ -175,12 +179,14 @@ class Person:
                 case AgentAudio(pcm=pcm):
                     self.audio += len(pcm) / 2 / CLIENT_RATE
                     self.last_audio = loop.time()
-                case ReplyDone(status="completed"):
+                case AgentSaid(text=words):
+                    self.words = words
+                case ReplyDone(status="completed") if self.words.endswith(END):
                     self.completed += 1
                 case Reconnected(resumed=resumed):
                     assert resumed, "the conversation was lost"
                     self.came_back.append(loop.time())
-                case AgentDelta() | AgentSaid() | ReplyStarted():
+                case AgentDelta() | ReplyStarted() | ReplyDone():
                     pass
                 case _:
                     continue
