@@ -40,7 +40,7 @@ MOST_SILENT_S = 3.0
 """Most silence of a caller, in seconds: a voice that is asked anew takes less, also on a busy machine."""
 MOST_ADDED_S = 0.3
 """Most silence that a kill may add, at the 95th percentile of the callers, where it is measured."""
-MEASURED = 10
+MEASURED = 3
 """Kills from which this is a measurement, on an idle machine (docs/guides/scaling-out.md)."""
 
 

@@ -46,6 +46,7 @@ IN_ENVIRONMENT = (
     "drain_goodbye",
     "drain_url",
     "max_connects_per_s",
+    "handshake_s",
     "max_messages_per_s",
     "max_silent_s",
     "max_step_s",

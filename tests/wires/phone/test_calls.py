@@ -88,6 +88,7 @@ async def asked_and_interrupted(caller: Caller, prompts: list[list[Any]]) -> tup
 
 
 @pytest.mark.weights
+@pytest.mark.realtime  # the answer has to be still playing when the interruption is understood
 @pytest.mark.parametrize("carrier", WITH_REAL_MODELS, ids=lambda sim: sim.name)
 def test_caller_asks_and_interrupts(office: Office, carrier: type[TwilioSim]) -> None:
     runner, program, url = office
