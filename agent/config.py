@@ -33,6 +33,7 @@ from rejoinder.agent.settings.limits import LimitSettings
 from rejoinder.agent.settings.log import LogSettings
 from rejoinder.agent.settings.operating import OperatingSettings
 from rejoinder.agent.settings.recording import RecordingSettings
+from rejoinder.agent.settings.security import SecuritySettings
 from rejoinder.agent.tables import SETTING_TABLES, TABLE_FIELDS, flat, nested
 from rejoinder.models.llm.addresses import is_loopback
 from rejoinder.models.llm.vllm.settings import VllmSettings
@@ -89,6 +90,7 @@ class Settings(
     LimitSettings,
     LogSettings,
     OperatingSettings,
+    SecuritySettings,
 ):
     """All settings. The environment variable of a setting is its name in capitals after ``REJOINDER_``."""
 
@@ -367,11 +369,12 @@ def unknown_variables(environment: Mapping[str, str]) -> str:
 def check_open(settings: Settings) -> None:
     """Raise ConfigError if the server is open to other machines by accident, or has limits but no keys."""
     of_keys = ("key_sessions", "key_calls_per_min", "key_audio_s_per_day")
-    if not settings.api_keys.strip() and (name := next((n for n in of_keys if getattr(settings, n)), "")):
-        raise ConfigError(f"{name} limits API keys: set api_keys too")
+    has_keys = bool(settings.api_keys.strip() or settings.api_keys_file)
+    if not has_keys and (name := next((n for n in of_keys if getattr(settings, n)), "")):
+        raise ConfigError(f"{name} limits API keys: set api_keys or api_keys_file too")
     if settings.open_to_all or settings.local:
         return
-    if not settings.api_keys.strip():
+    if not has_keys:
         raise ConfigError(
             f"any machine that reaches {settings.host} could call: set api_keys (rejoinder key makes one), "
             "or set open_to_all = true to allow that"

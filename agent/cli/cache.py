@@ -23,6 +23,7 @@ from rejoinder.agent.opening import open_cache, open_guard
 from rejoinder.agent.prepared_answers import STORED, read_questions
 from rejoinder.agent.prepared_answers import fill as fill_with
 from rejoinder.agent.server.keys import hashes_of
+from rejoinder.agent.server.operating.key_file import all_keys
 from rejoinder.models.caching.cache import SemanticCache
 from rejoinder.models.caching.store import AnswerStore
 from rejoinder.models.loading import open_models
@@ -103,7 +104,7 @@ def _options(settings: Settings, agent: Agent | None) -> Options:
 
 
 def _tenants(settings: Settings) -> list[str]:
-    owners = hashes_of(settings.api_keys)
+    owners = hashes_of(all_keys(settings))
     without_key = not owners or settings.audiosocket_port or settings.twilio_auth_token.get_secret_value()
     return [*owners, ""] if without_key else owners
 

@@ -82,6 +82,12 @@ class Keys:
         self._now = now
         self._secrets: dict[str, Secret] = {}
 
+    def replace(self, hashes: Sequence[str]) -> None:
+        """Take other API keys. Secrets that a removed key has minted end; calls that have begun go on."""
+        self._hashes = list(hashes)
+        known = set(hashes)
+        self._secrets = {name: one for name, one in self._secrets.items() if one.owner in known}
+
     @property
     def kept(self) -> int:
         """The bytes of JSON that the secrets store."""

@@ -26,6 +26,7 @@ MAX_WARNINGS = 10
 """Most lines of the server's log that are shown at its end."""
 ISOLATED = {
     "REJOINDER_API_KEYS": "",
+    "REJOINDER_API_KEYS_FILE": "",
     "REJOINDER_AUDIOSOCKET_PORT": "0",
     "REJOINDER_WYOMING_PORT": "0",
     "REJOINDER_GREETING": "",

@@ -52,10 +52,13 @@ from rejoinder.agent.server.http.client_secrets import mint
 from rejoinder.agent.server.http.completions import Completions
 from rejoinder.agent.server.journal.opening import open_journal
 from rejoinder.agent.server.keys import Keys, hashes_of
+from rejoinder.agent.server.limiting.allowance import own_allowances
 from rejoinder.agent.server.limiting.limiter import open_limiter
 from rejoinder.agent.server.operating.clock import steady_seconds, watch_clock
 from rejoinder.agent.server.operating.draining import Drain
 from rejoinder.agent.server.operating.engine_watch import EngineWatch
+from rejoinder.agent.server.operating.followed import FollowedFiles, follow_files
+from rejoinder.agent.server.operating.key_file import all_keys, file_of
 from rejoinder.agent.server.recording import open_recordings
 from rejoinder.agent.server.switchboard import Switchboard
 from rejoinder.agent.wires.audiosocket.server import listening
@@ -80,7 +83,8 @@ class Server:
     report: called for each model that is ready. away: called for a remote model that does not answer yet.
     failed: called with the error that ends the program. agent: the integrator's. models: loaded ones; None to
     load those of the settings. followed: the agent's name for ``load_agent``, to load it anew whenever its
-    files change; "" for not. Raises ConfigError where the traces file or recordings cannot be written.
+    files change; "" for not. followed_files: files that are read again when they change. Raises ConfigError
+    where the traces file or recordings cannot be written, or the file of API keys is wrong.
     """
 
     def __init__(
@@ -111,7 +115,7 @@ class Server:
             lambda: [call.feed for call in self.calls],
             lambda request: self._may_read(request, "captions of calls"),
         )
-        self._keys = Keys(hashes_of(settings.api_keys), steady_seconds)
+        self._keys = Keys([], steady_seconds)
         self._report = report
         self._absence = Absence(away, report)
         self._failed = failed
@@ -130,6 +134,12 @@ class Server:
         self._journal = open_journal(settings, meters)
         tally = DayTally(date.today)
         self._limiter = open_limiter(settings, self._keys, tally, meters)
+        try:
+            self._read_keys()
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        paths = [file_of(settings)] if settings.api_keys_file else []
+        self.followed_files = [FollowedFiles("API keys", paths, self._read_keys)] if paths else []
         self._switchboard = Switchboard(
             settings,
             self._keys,
@@ -188,6 +198,17 @@ class Server:
         counting = [Middleware(RequestCounter, meters=metrics.meters)] if metrics else []
         return Starlette(False, routes, counting, handlers, lifespan=lambda app: self.running())
 
+    def read_again(self) -> None:
+        """Read the certificate and the file of API keys, whether or not they have changed."""
+        for each in self.followed_files:
+            each.look(anyway=True)
+
+    def _read_keys(self) -> None:
+        """Take the keys of the settings and of their file. Raises ValueError."""
+        found = all_keys(self.settings)
+        self._keys.replace(hashes_of(found))
+        self._limiter.replace(own_allowances(found, self.settings.key_audio_s_per_day))
+
     async def drain(self) -> None:
         """Take no more calls, and wait for those in progress. Cancelling ends the wait."""
         absent = self.conversations.end_waiting
@@ -225,13 +246,15 @@ class Server:
             except (BrokenAgent, ConfigError) as error:
                 self._failed(error)
             loading = asyncio.create_task(self._load(stack), name="load-models")
+            following = asyncio.create_task(follow_files(self.followed_files), name="follow-files")
             try:
                 async with asterisk, home:  # their calls end before the models are closed
                     yield
             finally:
                 await self.conversations.aclose()
-                loading.cancel()
-                await asyncio.wait([loading])
+                for task in (tasks := [loading, following]):
+                    task.cancel()
+                await asyncio.wait(tasks)
                 if self._traces is not None:
                     self._traces.close()
 

@@ -99,6 +99,8 @@ def serve(
     async def run() -> None:
         notifying = notifier.run(lambda: program.models is not None, program.status)
         task = asyncio.create_task(notifying, name="systemd")
+        if program.followed_files and hasattr(signal, "SIGHUP"):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, program.read_again)
         try:
             await server.serve([sock])
         finally:

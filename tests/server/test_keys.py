@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -29,6 +32,7 @@ from rejoinder.agent.server.keys import (
     new_key,
     presented,
 )
+from rejoinder.agent.server.operating.key_file import read_keys
 
 FEW = 200
 """As many client secrets as are kept in these tests, instead of 10,000."""
@@ -69,6 +73,81 @@ def test_secret_opens_calls_until_it_expires_and_mints_nothing() -> None:
     assert keys.session(value) is None
 
 
+def test_secrets_end_with_the_key_that_minted_them() -> None:
+    other = new_key()
+    keys = Keys([hashed(KEY), hashed(other)], lambda: 0.0)
+    ending, _ = keys.mint(60.0, {}, KEY)
+    staying, _ = keys.mint(60.0, {}, other)
+    keys.replace([hashed(other)])
+    assert keys.session(KEY) is None and keys.session(ending) is None
+    assert keys.session(other) == {} and keys.session(staying) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("{0}\n{1}:4:30\n", ["{0}", "{1}:4:30"]),
+        ("# our keys\n\n  {0}   # of the page\n", ["{0}"]),
+    ],
+)
+def test_keys_are_read_from_a_file(tmp_path: Path, text: str, found: list[str]) -> None:
+    hashes = hashed(KEY), hashed(new_key())
+    (tmp_path / "keys").write_text(text.format(*hashes))
+    assert read_keys(tmp_path / "keys") == [one.format(*hashes) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "has no key"),
+        ("# none\n", "has no key"),
+        (f"{hashed(KEY)}\n{KEY}\n", "line 2: write the hash"),
+        (f"{hashed(KEY)} {hashed(KEY)}\n", "line 1: write the hash"),
+        ("\udcff", "not text in UTF-8"),
+    ],
+)
+def test_wrong_file_of_keys_is_refused_without_showing_a_key(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "keys"
+    path.write_text(text, errors="surrogateescape")
+    with pytest.raises(ValueError, match=reason) as wrong:
+        read_keys(path)
+    assert KEY not in str(wrong.value)
+
+
+def test_keys_are_rotated_without_a_restart(tmp_path: Path) -> None:
+    file, old, new = tmp_path / "keys", new_key(), new_key()
+    file.write_text(f"{hashed(old)}\n{hashed(KEY)}\n")
+
+    def status(key: str) -> int:
+        head = {"Authorization": f"Bearer {key}"}
+        try:
+            url = urllib.request.Request(f"{server.http}/v1/models", headers=head)
+            with urllib.request.urlopen(url, timeout=PATIENCE) as response:
+                return int(response.status)
+        except HTTPError as error:
+            error.close()
+            return error.code
+
+    def read_again(text: str) -> None:
+        before = server.log.read_text().count("API keys ")
+        file.write_text(text)
+        os.kill(server.process.pid, signal.SIGHUP)
+        deadline = time.monotonic() + PATIENCE
+        while server.log.read_text().count("API keys ") == before:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    with serving(tmp_path, api_keys_file=str(file)) as server:
+        assert (status(old), status(new), status("")) == (200, 401, 401)
+        with Talk(server, additional_headers={"Authorization": f"Bearer {old}"}) as talk:
+            read_again(f"{hashed(new)}\n{hashed(KEY)}\n")
+            assert (status(old), status(new), status(KEY)) == (401, 200, 200)
+            assert talk.turn()["status"] == "completed", "a call that has begun goes on"
+        read_again("")
+        assert (status(old), status(new), status("")) == (401, 200, 401), "an empty file opens nothing"
+        assert "API keys not read again" in server.log.read_text()
+
+
 def test_secrets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys_module, "MAX_SECRETS", FEW)
     keys = Keys([hashed(KEY)], lambda: 0.0)
@@ -87,6 +166,7 @@ def test_secrets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"host": "::"}, False),
         ({"host": "0.0.0.0", "api_keys": " "}, False),
         ({"host": "0.0.0.0", "api_keys": hashed(KEY)}, True),
+        ({"host": "0.0.0.0", "api_keys_file": "keys"}, True),
         ({"host": "0.0.0.0", "open_to_all": True}, True),
     ],
 )

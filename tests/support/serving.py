@@ -56,6 +56,7 @@ IN_ENVIRONMENT = (
     "resume_s",
     "max_call_s",
     "api_keys",
+    "api_keys_file",
     "wyoming_port",
     "recordings",
     "recording",

@@ -51,6 +51,8 @@ async def mint(
         wanted = Wanted.model_validate_json(given or b"{}")
         session = wire.prepare(wanted.session)
         key = shown(request.scope)
+        if not keys.is_key(key):  # it was removed while the body was read
+            return _error(ProtocolError(keys.wrong(key), "invalid_api_key"), 401)
         value, _ = keys.mint(wanted.expires_after.seconds, wanted.session, key)
     except RequestError as error:
         return _error(ProtocolError(str(error), error.code), error.status)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from rejoinder.agent.config import ConfigError, Settings
 from rejoinder.agent.metrics.meters import Meters
 from rejoinder.agent.server.denial import Denial
 from rejoinder.agent.server.keys import Keys
+from rejoinder.agent.server.limiting.allowance import Allowance
 from rejoinder.agent.server.limiting.limits import Limits, limits_of
 from rejoinder.agent.server.limiting.redis import RedisUse
 from rejoinder.agent.server.limiting.secrets import SharedSecrets
@@ -46,6 +47,10 @@ class Limiter:
             return
         async with self._shared.running():
             yield
+
+    def replace(self, own: Mapping[str, Allowance]) -> None:
+        """Take other allowances of single keys, by owner. Calls that have begun go on."""
+        self._limits.replace(own)
 
     def owners(self, key: str, address: str = "") -> tuple[str, ...]:
         """Return who a call or request counts for; see ``Limits.owners``."""

@@ -17,7 +17,6 @@ from rejoinder.agent.server.limiting.allowance import (
     NO_LIMITS,
     Allowance,
     Use,
-    own_allowances,
     refusal,
     too_much_audio,
 )
@@ -70,6 +69,10 @@ class Limits:
         self._forgot_at = 0.0
         self.reported = False
         self._changed: set[str] = set()
+
+    def replace(self, own: Mapping[str, Allowance]) -> None:
+        """Take other allowances of single owners. Calls that have begun go on."""
+        self._own = dict(own)
 
     def owners(self, key: str, address: str = "") -> tuple[str, ...]:
         """Return the owners of a call or request that have limits.
@@ -168,12 +171,11 @@ class Limits:
 
 
 def limits_of(settings: Settings, tally: DayTally) -> Limits:
-    """Return the limits that the settings name. tally: of the server."""
+    """Return the limits that the settings name, without those of single keys. tally: of the server."""
     keys = Allowance(settings.key_sessions, settings.key_calls_per_min, settings.key_audio_s_per_day)
     addresses = Allowance(settings.address_sessions, settings.address_calls_per_min)
-    own = own_allowances(settings.api_keys, settings.key_audio_s_per_day)
     exempt = networks(settings.address_exempt)
-    return Limits(keys, addresses, own, exempt, tally)
+    return Limits(keys, addresses, exempt=exempt, tally=tally)
 
 
 def _audio(owner: str) -> str:

@@ -181,6 +181,7 @@ def test_secret_counts_for_the_key_that_minted_it() -> None:
         ({"key_calls_per_min": 1}, "api_keys"),
         ({"key_audio_s_per_day": 1}, "api_keys"),
         ({"key_sessions": 1, "api_keys": hashed(KEY)}, ""),
+        ({"key_sessions": 1, "api_keys_file": "keys"}, ""),
         ({"host": "0.0.0.0", "api_keys": hashed(KEY), "audiosocket_port": 9092}, "AudioSocket has no keys"),
         ({"host": "0.0.0.0", "audiosocket_port": 9092}, "api_keys"),
         ({"host": "0.0.0.0", "audiosocket_port": 9092, "open_to_all": True}, ""),
