@@ -369,6 +369,8 @@ def unknown_variables(environment: Mapping[str, str]) -> str:
 def check_open(settings: Settings) -> None:
     """Raise ConfigError if the server is open to other machines by accident, or has limits but no keys."""
     of_keys = ("key_sessions", "key_calls_per_min", "key_audio_s_per_day")
+    if settings.tls_key and not settings.tls_cert:
+        raise ConfigError("tls_key is the key of a certificate: set tls_cert too")
     has_keys = bool(settings.api_keys.strip() or settings.api_keys_file)
     if not has_keys and (name := next((n for n in of_keys if getattr(settings, n)), "")):
         raise ConfigError(f"{name} limits API keys: set api_keys or api_keys_file too")

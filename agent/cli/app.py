@@ -28,6 +28,8 @@ from rejoinder.agent.cli.options import (
     PortOption,
     ProfileOption,
     SttOption,
+    TlsCertOption,
+    TlsKeyOption,
     TtsOption,
     TurnOption,
 )
@@ -130,6 +132,8 @@ def serve(
     profile: ProfileOption = None,
     trace_file: Annotated[str | None, typer.Option(help="append one JSON line per turn to this file")] = None,
     max_sessions: Annotated[str | None, typer.Option(metavar="<int>", help="calls at a time")] = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error")] = None,
     config: ConfigOption = None,
     print_config: Annotated[bool, typer.Option("--print-config", help="show the settings and exit")] = False,
@@ -142,6 +146,7 @@ def serve(
     flags = dict(
         host=host, port=port, llm=llm, stt=stt, tts=tts, turn=turn, profile=profile, trace_file=trace_file,
         max_sessions=max_sessions, log_level=log_level, instructions=instructions, greeting=greeting,
+        tls_cert=tls_cert, tls_key=tls_key,
     )  # fmt: skip
     settings, sources = settings_or_exit(flags, config)
     if reload and not agent:
@@ -172,7 +177,8 @@ def serve(
         from rejoinder.agent.cli.doctor.machine import check_profile
 
         start.say(f"profile {check_profile(settings).detail}")
-    start.url = f"http://{authority(settings.host, sock.getsockname()[1])}/"
+    scheme = "https" if settings.tls_cert else "http"
+    start.url = f"{scheme}://{authority(settings.host, sock.getsockname()[1])}/"
     failure = run(settings, sock, start.ready, start.away, own, agent if agent and reload else "")
     if failure is not None:
         start.fail(failure)

@@ -36,6 +36,10 @@ ProfileOption = Annotated[
     typer.Option(help="preset of settings: cpu-tiny, cpu-small, cpu, gpu or gpu-large (docs/guides/gpu.md)"),
 ]
 HostOption = Annotated[str | None, typer.Option(help="address to listen on")]
+TlsCertOption = Annotated[
+    str | None, typer.Option(help="PEM file of the certificate and its chain: serve https and wss")
+]
+TlsKeyOption = Annotated[str | None, typer.Option(help="PEM file of its private key")]
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file; default ./rejoinder.toml")]
 UrlOption = Annotated[str | None, typer.Option(help="ws://… of a running server; default: start one")]
 KeyOption = Annotated[str | None, typer.Option(help="API key for --url", envvar="REJOINDER_KEY")]

@@ -27,15 +27,17 @@ MAX_WARNINGS = 10
 ISOLATED = {
     "REJOINDER_API_KEYS": "",
     "REJOINDER_API_KEYS_FILE": "",
+    "REJOINDER_TLS_CERT": "",
+    "REJOINDER_TLS_KEY": "",
     "REJOINDER_AUDIOSOCKET_PORT": "0",
     "REJOINDER_WYOMING_PORT": "0",
     "REJOINDER_GREETING": "",
     "REJOINDER_LOG_FORMAT": "pretty",
     "REJOINDER_DRAIN_S": "0",
 }
-"""Settings of the child process. It serves only this machine, so it needs no keys. Another server may already
-use the other ports. In demo and benches the caller speaks first, so there is no greeting. At
-its end no call is worth waiting for."""
+"""Settings of the child process. It serves only this machine, so it needs neither keys nor TLS. Another
+server may already use the other ports. In demo and benches the caller speaks first, so there is no greeting.
+At its end no call is worth waiting for."""
 
 
 AGENT = "agent"

@@ -11,11 +11,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from rejoinder.agent.server.connection import SocketConnection, dismiss
 from rejoinder.agent.server.operating.arrivals import Arrivals
+from rejoinder.agent.server.operating.tls import ClosableTransport
 from rejoinder.agent.server.request_head import BadHead, Reader, answer, check_handshake
 from rejoinder.agent.settings.operating import HANDSHAKE_SECONDS
 
 log = logging.getLogger(__name__)
 
+TLS_BUFFER_BYTES = 64 * 2**10
+"""Unsent bytes from which a sender waits under TLS: asyncio's number for sockets without it."""
 BODY_SECONDS = 60.0
 """Longest time for the body of a request, in seconds: a megabyte over a slow line."""
 
@@ -46,6 +49,9 @@ class HttpConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin with the first request, at once or when the connection's turn has come."""
+        if transport.get_extra_info("sslcontext"):
+            transport = cast("asyncio.Transport", ClosableTransport(transport))
+            transport.set_write_buffer_limits(TLS_BUFFER_BYTES)  # asyncio would buffer 512 KiB: 8 s of audio
         super().connection_made(transport)
         self._since = self.loop.time()
         self.arrivals.add(transport, self._begin)

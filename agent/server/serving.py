@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+from typing import Any
 
 import uvicorn
 
@@ -15,10 +16,13 @@ from rejoinder.agent.config import ConfigError, Settings
 from rejoinder.agent.logs import of_libraries
 from rejoinder.agent.server.connection import SocketConnection
 from rejoinder.agent.server.descriptors import Listener, allow_sockets
-from rejoinder.agent.server.http.headers import HEADERS
+from rejoinder.agent.server.http.headers import headers
 from rejoinder.agent.server.operating.arrivals import Arrivals
+from rejoinder.agent.server.operating.followed import FollowedFiles
 from rejoinder.agent.server.operating.proxies import on_both_stacks
 from rejoinder.agent.server.operating.systemd import Notifier
+from rejoinder.agent.server.operating.tls import Certificate, open_certificate
+from rejoinder.agent.server.operating.tls_loop import TLS_LOOP
 from rejoinder.agent.server.requests import connections
 from rejoinder.agent.server.server import Server
 from rejoinder.agent.server.uvicorn_server import Uvicorn
@@ -85,9 +89,13 @@ def serve(
         server.should_exit = True
 
     try:
+        certificate = open_certificate(settings)
         program = Server(settings, report, failed, away, agent, followed=followed)
     except ConfigError as error:
         return error
+    if certificate:
+        read = FollowedFiles("TLS certificate", certificate.paths, certificate.read)
+        program.followed_files.append(read)
     allow_sockets()
     sys.setswitchinterval(SWITCH_SECONDS)
     notifier = Notifier(os.environ)
@@ -108,7 +116,8 @@ def serve(
             await asyncio.wait([task])
             notifier.close()
 
-    server = Uvicorn(web(program), program.end_streams, drain)
+    handshakes = arrivals_of(settings) if certificate and settings.max_connects_per_s else None
+    server = Uvicorn(web(program, certificate), program.end_streams, drain, handshakes)
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn raises the signal again after its orderly end; that would become the exit status.
         signal.signal(number, signal.SIG_IGN)
@@ -117,15 +126,26 @@ def serve(
     return errors[0] if errors else None
 
 
-def web(program: Server) -> uvicorn.Config:
-    """Return uvicorn's configuration for the program."""
+def arrivals_of(settings: Settings) -> Arrivals:
+    """Return what limits the rate of new connections."""
+    return Arrivals(settings.max_connects_per_s, networks(settings.trusted_proxies))
+
+
+def web(program: Server, certificate: Certificate | None = None) -> uvicorn.Config:
+    """Return uvicorn's configuration for the program.
+
+    certificate: of the server, None for no TLS. With TLS, the event loop limits the rate of new connections,
+    before their handshakes.
+    """
     settings = program.settings
-    arrivals = Arrivals(settings.max_connects_per_s, networks(settings.trusted_proxies))
+    arrivals = Arrivals(0) if certificate else arrivals_of(settings)
+    tls: dict[str, Any] = {"ssl_context_factory": lambda *_: certificate.context} if certificate else {}
     return uvicorn.Config(
         program.app(),
         http=connections(arrivals, settings.handshake_s),
         ws=SocketConnection,
-        loop="asyncio",  # uvloop, which Ray installs, does not report a shortage of descriptors
+        # Not uvloop, which Ray installs: it does not report a shortage of descriptors.
+        loop=TLS_LOOP if certificate else "asyncio",
         ws_max_size=MAX_SOCKET_MESSAGE,
         ws_ping_interval=20.0,
         # A pong is read after the audio before it. A late one means backpressure, not a dead client.
@@ -134,6 +154,7 @@ def web(program: Server) -> uvicorn.Config:
         log_level=of_libraries(settings.log_level, settings.log_words),
         access_log=False,
         forwarded_allow_ips=on_both_stacks(settings.trusted_proxies),
-        headers=HEADERS,
+        headers=headers(tls=certificate is not None and not settings.local),
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        **tls,
     )

@@ -12,6 +12,8 @@ from types import FrameType
 import uvicorn
 
 from rejoinder.agent.server.descriptors import Shortage
+from rejoinder.agent.server.operating.arrivals import Arrivals
+from rejoinder.agent.server.operating.tls_loop import TlsLoop
 from rejoinder.agent.server.requests import HttpConnection
 
 log = logging.getLogger(__name__)
@@ -24,14 +26,20 @@ class Uvicorn(uvicorn.Server):
     """uvicorn's server. On SIGTERM it drains before it shuts down.
 
     ending: called before the wait for responses in progress. drain: waits for the calls in progress.
+    handshakes: limits the rate of TLS handshakes, None for no limit.
     """
 
     def __init__(
-        self, config: uvicorn.Config, ending: Callable[[], None], drain: Callable[[], Awaitable[None]]
+        self,
+        config: uvicorn.Config,
+        ending: Callable[[], None],
+        drain: Callable[[], Awaitable[None]],
+        handshakes: Arrivals | None = None,
     ) -> None:
         super().__init__(config)
         self._ending = ending
         self._drain = drain
+        self._handshakes = handshakes
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
         self._signals = 0
@@ -40,6 +48,8 @@ class Uvicorn(uvicorn.Server):
         """Begin to serve. Cancelling leaves the server partly started."""
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(Shortage(self._make_room).handle)
+        if isinstance(self._loop, TlsLoop):
+            self._loop.arrivals = self._handshakes
         await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -67,6 +77,7 @@ class Uvicorn(uvicorn.Server):
             self._draining.cancel()
             await asyncio.wait([self._draining])
         self._ending()
+        self._drop_waiting(0.0)
         await super().shutdown(sockets)
 
     def _make_room(self) -> None:
@@ -74,3 +85,10 @@ class Uvicorn(uvicorn.Server):
         for each in list(self.server_state.connections):
             if isinstance(each, HttpConnection) and each.waits > SILENT_SECONDS:
                 each.transport.abort()
+        self._drop_waiting(SILENT_SECONDS)
+
+    def _drop_waiting(self, seconds: float) -> None:
+        """Drop the connections that have waited for a TLS handshake at least this long."""
+        for gate in list(self._loop.gates) if isinstance(self._loop, TlsLoop) else ():
+            if gate.waits >= seconds:
+                gate.drop()

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.text import Text
 
+from rejoinder.agent.cli.doctor.files import check_files
 from rejoinder.agent.cli.doctor.machine import Check, check_cache, check_gpu, check_libraries, check_machine
 from rejoinder.agent.cli.doctor.models import check_guard, check_models, check_port
 from rejoinder.agent.config import Settings
@@ -33,6 +34,7 @@ def examine(settings: Settings) -> list[Check]:
         check_cache(settings),
         *check_models(settings),
         *check_guard(settings),
+        *check_files(settings),
         check_port(settings),
     ]
 

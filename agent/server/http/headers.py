@@ -32,6 +32,8 @@ HEADERS = [
 """Headers of every answer."""
 STARTS = ("http.response.start", "websocket.http.response.start")
 """Messages with the headers of a response."""
+STRICT_TRANSPORT = ("Strict-Transport-Security", "max-age=15552000")
+"""For 180 days browsers open this host by TLS only (RFC 6797)."""
 
 
 class SecurityHeaders:
@@ -51,3 +53,12 @@ class SecurityHeaders:
             await send(message)
 
         await self._app(scope, receive, sent)
+
+
+def headers(tls: bool) -> list[tuple[str, str]]:
+    """Return the headers of every answer.
+
+    tls: whether the host is served by TLS only. Leave it out for this machine: browsers would then refuse the
+    other ports of ``localhost``, too.
+    """
+    return [*HEADERS, STRICT_TRANSPORT] if tls else HEADERS
