@@ -188,6 +188,8 @@ class SocketConnection(WebSocketsSansIOProtocol):
         if message["type"] == "websocket.close":
             # The reason may quote the client, so it may be too long.
             message = {**message, "reason": fitting(message.get("reason") or "")}
+        if message["type"] == "websocket.http.response.start":  # uvicorn leaves these out here
+            message = {**message, "headers": [*message["headers"], *self.config.encoded_headers]}
         await super().send(message)
         if message["type"] == "websocket.accept":
             self._read_on()

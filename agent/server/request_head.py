@@ -13,6 +13,8 @@ from typing import TypeAlias
 import h11
 from websockets.http11 import MAX_LINE_LENGTH, MAX_NUM_HEADERS
 
+from rejoinder.agent.server.http.headers import HEADERS
+
 HEAD_BYTES = 16 * 2**10
 """Most bytes in a head. The limits of a line and of the number of headers are those of ``websockets``."""
 BAD_REQUEST = 400
@@ -80,8 +82,9 @@ def answer(bad: BadHead) -> bytes:
     body = f"{bad}\n".encode()
     head = (
         f"HTTP/1.1 {bad.status} {phrase[bad.status]}\r\nContent-Type: text/plain; charset=utf-8\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n"
     )
+    head += "".join(f"{name}: {value}\r\n" for name, value in HEADERS) + "\r\n"
     return head.encode() + body
 
 

@@ -25,6 +25,8 @@ POLICY = "; ".join(
 """Content Security Policy 3 (https://www.w3.org/TR/CSP3/)."""
 HEADERS = [
     ("Content-Security-Policy", POLICY),
+    ("Cross-Origin-Opener-Policy", "same-origin"),  # a page that opens this one gets no handle on it
+    ("Cross-Origin-Resource-Policy", "same-origin"),
     ("Permissions-Policy", "microphone=(self), camera=(), geolocation=()"),
     ("Referrer-Policy", "no-referrer"),
     ("X-Content-Type-Options", "nosniff"),

@@ -1,5 +1,8 @@
 """What the server lets a browser do with its answers, and which names an anonymous page may read."""
 
+import http.client
+import re
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -7,12 +10,15 @@ from email.message import Message
 from pathlib import Path
 
 import pytest
+from starlette.routing import Mount, Route
 from support.browsing import CHROMIUM, browsing, noise, run, silence
 from support.patience import PATIENCE
 from support.serving import Server, serving
 
+from rejoinder.agent.config import Settings
 from rejoinder.agent.model_names import known_as
 from rejoinder.agent.server.keys import hashed
+from rejoinder.agent.server.server import Server as Program
 
 POLICY = {
     "default-src 'none'",
@@ -40,9 +46,37 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-def headers(server: Server, path: str, method: str = "GET") -> Message:
+ALL = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "microphone=(self), camera=(), geolocation=()",
+}
+UPGRADE = {
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
+
+
+def expect(received: Message) -> None:
+    assert {name: received.get_all(name) for name in ALL} == {name: [value] for name, value in ALL.items()}
+    assert set(received["Content-Security-Policy"].split("; ")) == POLICY
+    assert "Strict-Transport-Security" not in received, "this server has no TLS"
+
+
+def every_path() -> list[str]:
+    """Return a path of each route of the application."""
+    app = Program(Settings(metrics=True), lambda *_: None, lambda _: None).app()
+    paths = [route.path for route in app.routes if isinstance(route, Route | Mount)]
+    return sorted({re.sub(r"\{[^}]*\}", "x", path) for path in paths} | {"/page/app.js", "/nothing-here"})
+
+
+def headers(server: Server, path: str, method: str = "GET", **more: str) -> Message:
     try:
-        request = urllib.request.Request(server.http + path, method=method)
+        request = urllib.request.Request(server.http + path, method=method, headers=more)
         with urllib.request.urlopen(request, timeout=PATIENCE) as response:
             return response.headers  # type: ignore[no-any-return]
     except urllib.error.HTTPError as error:
@@ -50,26 +84,24 @@ def headers(server: Server, path: str, method: str = "GET") -> Message:
             return error.headers
 
 
-@pytest.mark.parametrize(
-    ("path", "method"),
-    [
-        ("/", "GET"),
-        ("/page/app.js", "GET"),
-        ("/page/style.css", "GET"),
-        ("/page/index.html", "GET"),
-        ("/healthz", "GET"),
-        ("/v1/models", "GET"),
-        ("/v1/realtime", "GET"),
-        ("/nothing-here", "GET"),
-        ("/v1/chat/completions", "POST"),
-    ],
-)
-def test_every_answer_says_what_a_browser_may_do_with_it(server: Server, path: str, method: str) -> None:
-    received = headers(server, path, method)
-    assert received.get_all("X-Content-Type-Options") == ["nosniff"]
-    assert received.get_all("Referrer-Policy") == ["no-referrer"]
-    assert set(received["Content-Security-Policy"].split("; ")) == POLICY
-    assert "microphone=(self)" in received["Permissions-Policy"]
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_every_answer_says_what_a_browser_may_do_with_it(server: Server, method: str) -> None:
+    paths = every_path()
+    assert {"/", "/healthz", "/metrics", "/v1/models", "/v1/realtime", "/v1/chat/completions"} <= set(paths)
+    for path in paths:
+        expect(headers(server, path, method))
+
+
+def test_refusals_say_it_too(server: Server) -> None:
+    expect(headers(server, "/", **{"Too-Long": "x" * 9000}))
+    for path, origin in (("/v1/realtime", "http://evil.example"), ("/v1/pcm", "null"), ("/nothing", "")):
+        port = socket.create_connection(("127.0.0.1", server.port), PATIENCE)
+        with port, port.makefile("rb") as answer:
+            lines = {**UPGRADE, "Host": f"127.0.0.1:{server.port}", **({"Origin": origin} if origin else {})}
+            head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+            port.sendall(f"GET {path} HTTP/1.1\r\n{head}\r\n".encode())
+            assert answer.readline().split()[1] in (b"403", b"404")
+            expect(http.client.parse_headers(answer))
 
 
 @pytest.mark.browser
