@@ -15,6 +15,7 @@ LONGEST = (
     "wires/phone/test_calls.py",
     "models/tts/test_voices.py",
     "server/test_calls.py",
+    "server/test_tls.py",
     "models/weights/test_weights.py",
     "server/page/test_layout.py",
     "bench/test_load.py",
