@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -58,6 +57,7 @@ from rejoinder.agent.server.operating.clock import steady_seconds, watch_clock
 from rejoinder.agent.server.operating.draining import Drain
 from rejoinder.agent.server.operating.engine_watch import EngineWatch
 from rejoinder.agent.server.operating.followed import FollowedFiles, follow_files
+from rejoinder.agent.server.operating.garbage import leave_models_alone
 from rejoinder.agent.server.operating.key_file import all_keys, file_of
 from rejoinder.agent.server.recording import open_recordings
 from rejoinder.agent.server.switchboard import Switchboard
@@ -270,9 +270,7 @@ class Server:
                     self._absence.begin,
                 )
                 await self._begin(await stack.enter_async_context(opened), stack)
-                # The objects of the models stay: a garbage collection that visits them would delay all calls.
-                gc.collect()
-                gc.freeze()
+                leave_models_alone()
             assert self.models is not None
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(keep_looking(self.models.load_shedder), name="load-shedding")

@@ -19,6 +19,7 @@ from rejoinder.agent.server.descriptors import Listener, allow_sockets
 from rejoinder.agent.server.http.headers import headers
 from rejoinder.agent.server.operating.arrivals import Arrivals
 from rejoinder.agent.server.operating.followed import FollowedFiles
+from rejoinder.agent.server.operating.heap import keep_one_heap, trim_heap
 from rejoinder.agent.server.operating.proxies import on_both_stacks
 from rejoinder.agent.server.operating.systemd import Notifier
 from rejoinder.agent.server.operating.tls import Certificate, open_certificate
@@ -98,6 +99,7 @@ def serve(
         program.followed_files.append(read)
     allow_sockets()
     sys.setswitchinterval(SWITCH_SECONDS)
+    keep_one_heap()
     notifier = Notifier(os.environ)
 
     async def drain() -> None:
@@ -106,14 +108,18 @@ def serve(
 
     async def run() -> None:
         notifying = notifier.run(lambda: program.models is not None, program.status)
-        task = asyncio.create_task(notifying, name="systemd")
         if program.followed_files and hasattr(signal, "SIGHUP"):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, program.read_again)
+        beside = [
+            asyncio.create_task(notifying, name="systemd"),
+            asyncio.create_task(trim_heap(), name="trim-heap"),
+        ]
         try:
             await server.serve([sock])
         finally:
-            task.cancel()
-            await asyncio.wait([task])
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)
             notifier.close()
 
     handshakes = arrivals_of(settings) if certificate and settings.max_connects_per_s else None

@@ -10,12 +10,13 @@ import numpy as np
 
 from rejoinder.models.llm.ort.decoder_graph import CONTEXT
 from rejoinder.models.llm.ort.kv_cache import common_prefix
+from rejoinder.models.llm.ort.kv_memory import KvMemory, Memory
 from rejoinder.models.onnx.session import open_session
 
 Logits = np.ndarray[tuple[int], np.dtype[np.float32]]
 """Scores of the next token, float32 [vocabulary]."""
-Memory = np.ndarray[Any, np.dtype[np.float32]]
-"""Keys or values of one layer, float32 [slots, heads, ``CONTEXT``, head width]."""
+SPARE_TOKENS = 128
+"""Tokens that a slot may have room for beyond those it holds. The memory of further ones is given back."""
 
 
 class Decoder:
@@ -27,9 +28,9 @@ class Decoder:
         self.cache_shape = (1, shape[1], CONTEXT, shape[3])
         self.layers = sum(each.name.startswith("past.") for each in self.session.get_inputs()) // 2
 
-    def allocate(self, slots: int) -> list[Memory]:
+    def allocate(self, slots: int) -> KvMemory:
         """Return keys and values of all layers for ``slots`` conversations. Unused pages cost no memory."""
-        return [np.zeros((slots, *self.cache_shape[1:]), np.float32) for _ in range(2 * self.layers)]
+        return KvMemory((slots, *self.cache_shape[1:]), 2 * self.layers)
 
     def bind(self, memory: Sequence[Memory]) -> Any:
         """Return a binding that reads keys and values from ``memory`` and writes new ones into it."""
@@ -65,12 +66,13 @@ class KvCacheSlot:
     position in the ``KvCachePool``, None for a slot outside of one.
     """
 
-    def __init__(self, decoder: Decoder, memory: Sequence[Memory] = (), index: int | None = None) -> None:
+    def __init__(self, decoder: Decoder, memory: KvMemory | None = None, index: int | None = None) -> None:
         self.cached: list[int] = []
         self.index = index
         self._decoder = decoder
         self._memory = memory or decoder.allocate(1)  # kept here: the binding does not keep it alive
-        self._binding = decoder.bind(self._memory)
+        self._place = index or 0
+        self._binding = decoder.bind([part[self._place : self._place + 1] for part in self._memory.parts])
 
     def logits(self, tokens: Sequence[int]) -> Logits:
         """Return the logits after ``tokens``: the last row of ``rows``."""
@@ -82,10 +84,19 @@ class KvCacheSlot:
         The prefix that is cached is not read again. Blocks the calling thread while the new tokens are read.
         """
         known = min(common_prefix(self.cached, tokens), len(tokens) - count)
-        self.cached = list(tokens[:known])  # stays true if the run fails
+        held, self.cached = len(self.cached), list(tokens[:known])  # stays true if the run fails
         logits = self._decoder.run(self._binding, [list(tokens[known:])], [len(tokens)], count)
-        self.cached = list(tokens)
+        self.hold(tokens, held)
         return list(logits[0])
+
+    def hold(self, tokens: Sequence[int], held: int) -> None:
+        """Record the tokens that the slot holds now. held: number of tokens that it held before.
+
+        If they are far fewer, another conversation begins, and the memory of the rest is given back.
+        """
+        self.cached = list(tokens)
+        if held > len(tokens) + SPARE_TOKENS:
+            self._memory.give_back(self._place, len(tokens))
 
 
 class KvCachePool:
@@ -94,10 +105,7 @@ class KvCachePool:
     def __init__(self, decoder: Decoder, slots: int) -> None:
         self._decoder = decoder
         self._memory = decoder.allocate(slots)
-        self.slots = [
-            KvCacheSlot(decoder, [part[index : index + 1] for part in self._memory], index)
-            for index in range(slots)
-        ]
+        self.slots = [KvCacheSlot(decoder, self._memory, index) for index in range(slots)]
         self._bindings: dict[tuple[int, int], Any] = {}
 
     def longest_prefix(self, tokens: Sequence[int]) -> tuple[int, int]:
@@ -112,10 +120,10 @@ class KvCachePool:
         Blocks the calling thread, which must be the one that runs the model.
         """
         count = common_prefix(self.slots[source].cached, tokens)
-        self.slots[target].cached = []  # stays true if the copy fails
-        for part in self._memory:
+        held, self.slots[target].cached = len(self.slots[target].cached), []  # stays true if the copy fails
+        for part in self._memory.parts:
             part[target, :, :count] = part[source, :, :count]
-        self.slots[target].cached = list(tokens[:count])
+        self.slots[target].hold(tokens[:count], held)
 
     def next(self, conversations: Mapping[int, list[int]]) -> list[Logits]:
         """Return the logits after the tokens of each slot, of which all but the last were read before.
@@ -133,7 +141,7 @@ class KvCachePool:
         for index, tokens in conversations.items():
             self.slots[index].cached = tokens[:-1]  # stays true if the run fails
         if (first, end) not in self._bindings:
-            self._bindings[first, end] = self._decoder.bind([part[first:end] for part in self._memory])
+            self._bindings[first, end] = self._decoder.bind([part[first:end] for part in self._memory.parts])
         binding, lengths = self._bindings[first, end], [len(tokens) for tokens in whole]
         logits = self._decoder.run(binding, [[tokens[-1]] for tokens in whole], lengths, 1)
         for index, tokens in conversations.items():

@@ -18,6 +18,7 @@ from rejoinder.models.llm.ort.decoder import KvCacheSlot, Logits
 from rejoinder.models.llm.ort.decoder_graph import CONTEXT, GRAPH_FORMAT, foreign, prepared
 from rejoinder.models.llm.ort.drafts import DRAFT, FOLLOWERS, MOST_PAIRS, OPENING_TOKENS, Drafts
 from rejoinder.models.llm.ort.kv_cache import common_prefix
+from rejoinder.models.llm.ort.kv_memory import GIVE_BACK
 from rejoinder.models.llm.ort.sampling import Sampling, choose
 from rejoinder.models.weights.fetch import locate
 from rejoinder.pipeline.errors import ModelError
@@ -44,6 +45,31 @@ def read_afresh(model: OrtLlm, slot: KvCacheSlot, tokens: list[int]) -> Logits:
     slot.cached = []
     slot.logits(tokens[:1])
     return slot.logits(tokens)
+
+
+def resident() -> int:
+    """Return the bytes of all KV caches that are in memory."""
+    maps = Path("/proc/self/smaps").read_text().split("/dev/zero")[1:]
+    return sum(1024 * int(one.partition("Rss:")[2].split()[0]) for one in maps)
+
+
+@weights
+@pytest.mark.skipif(GIVE_BACK is None, reason="only Linux takes single pages back")
+@pytest.mark.parametrize("copied", [False, True])
+def test_slot_gives_the_memory_of_a_longer_conversation_back(model: OrtLlm, copied: bool) -> None:
+    one, other = model._cache_slots[:2]
+    short = model._prompt(prompt_of("How many boats are there?"))
+    long = [*short, *([*range(100, 400)] * 2)]
+    read_afresh(model, one, short)
+    read_afresh(model, other, short)
+    other.logits(long)
+    before = resident()
+    if copied:
+        model._cache_pool.copy(0, 1, short)
+    assert np.allclose(other.logits(short), one.logits(short), atol=1e-3)
+    assert resident() < before - 20 * 2**20, "600 tokens take 27 MB"
+    assert np.allclose(other.logits(long), one.logits(long), atol=1e-3)
+    one.cached, other.cached = [], []
 
 
 def perplexity(model: OrtLlm) -> float:
