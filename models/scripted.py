@@ -24,6 +24,8 @@ WINDOW = 512
 """Samples in one VAD window, 32 ms at 16 kHz."""
 LOUD = 0.02
 """RMS level above which a window is speech, about -34 dBFS."""
+KEPT_PROMPTS = 100
+"""Prompts that a scripted language model keeps for tests: a soak makes thousands."""
 SECONDS_PER_CHARACTER = 0.06
 """Length of the synthesised tone per character of text."""
 
@@ -135,6 +137,7 @@ class ScriptedLlm:
     first: seconds before the first token.
     each: seconds before each later token.
     fail_after: number of tokens after which to raise ModelError; None for never.
+    prompts: the last ``KEPT_PROMPTS`` of them.
     """
 
     def __init__(
@@ -149,6 +152,7 @@ class ScriptedLlm:
         self.each = each
         self.fail_after = fail_after
         self.prompts: list[list[Message]] = []
+        self._asked = 0
         self.open = 0
 
     async def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
@@ -165,10 +169,12 @@ class ScriptedLlm:
                 yield word
         for number, call in enumerate(calls):
             name, _, arguments = call.strip().partition(" ")
-            yield ToolCall(f"call_{len(self.prompts)}_{number}", name, arguments or "{}")
+            yield ToolCall(f"call_{self._asked}_{number}", name, arguments or "{}")
 
     def _line(self, messages: Sequence[Message]) -> str:
+        self._asked += 1
         self.prompts.append(list(messages))
+        del self.prompts[:-KEPT_PROMPTS]
         if messages and messages[-1]["content"] == LOST_CUE:
             said = next(one["content"] for one in reversed(messages) if one["role"] == "assistant")
             begun = [line for line in self.lines if line.startswith(said.rstrip("—").strip())]

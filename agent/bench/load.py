@@ -35,8 +35,8 @@ from rejoinder.agent.bench.latency import (
     count,
     mean_waterfall,
 )
+from rejoinder.agent.bench.process import processor_seconds
 from rejoinder.agent.bench.reports.waterfall import Parts, summary_table, waterfall
-from rejoinder.agent.bench.soak import processor_seconds
 from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.client.socket import CallLost
 

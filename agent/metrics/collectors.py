@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -76,6 +77,7 @@ LOAD_LEVEL = "load_level"
 """The gauge of the load level."""
 COLLECTED_LABELS: dict[str, tuple[str, ...]] = {
     "sessions": ("wire",),
+    "tasks": (),
     "phrases": ("result",),
     "prompt_tokens": ("result",),
     "faults": ("kind",),
@@ -116,6 +118,10 @@ class ServerCollector(Collector):
         for wire, number in self._sessions().items():
             sessions.add_metric([wire], number)
         yield sessions
+        tasks = _gauge("tasks", "Tasks of asyncio that have not ended.")
+        if (running := running_tasks()) is not None:
+            tasks.add_metric([], running)
+        yield tasks
         for name, (meaning, value) in TRAFFIC_COUNTERS.items():
             counter = _counter(name, meaning)
             for wire, traffic in list(self._traffic.items()):
@@ -139,6 +145,14 @@ class ServerCollector(Collector):
         yield level
         yield from cache_metrics(sets)
         yield from engine_metrics(named_engines(sets))
+
+
+def running_tasks() -> int | None:
+    """Return the number of tasks of the running loop, None outside of one."""
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:
+        return None
 
 
 def cache_metrics(sets: Iterable[Models]) -> Iterator[Metric]:

@@ -10,7 +10,8 @@ import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from pathlib import Path
 from typing import IO
 
 from rich.console import Console
@@ -90,13 +91,20 @@ async def own_process(
     flags: Mapping[str, str | None],
     console: Console | None = None,
     environment: Mapping[str, str] | None = None,
+    port: int = 0,
+    log: Path | None = None,
 ) -> AsyncIterator[tuple[str, int]]:
     """Serve for the length of the block and yield the WebSocket's URL and the process's number.
 
-    The arguments are those of ``own_server``. SIGTERM ends the block and the server, and then this process
-    with the status 143. Cancelling ends the server.
+    The other arguments are those of ``own_server``. port: one from ``held_port``, 0 for any free one. log:
+    the file to which the output of the server is appended, None to keep none. SIGTERM ends the block and the
+    server, and then this process with the status 143. Cancelling ends the server.
     """
-    with held_port() as port, tempfile.TemporaryFile() as said, _ending_by_signal():
+    with (
+        nullcontext(port) if port else held_port() as port,
+        log.open("a+b") if log else tempfile.TemporaryFile() as said,
+        _ending_by_signal(),
+    ):
         process = await asyncio.create_subprocess_exec(
             *command_line(port, flags),
             stdin=asyncio.subprocess.DEVNULL,

@@ -19,8 +19,9 @@ from support.ports import unused_port
 from typer.testing import CliRunner
 
 from rejoinder.agent import machine
+from rejoinder.agent.bench import interrupted_call as bench_call
 from rejoinder.agent.bench import latency as bench_latency
-from rejoinder.agent.bench import soak as bench_soak
+from rejoinder.agent.bench import process as bench_process
 from rejoinder.agent.bench import stt as bench_stt
 from rejoinder.agent.bench.callers.caller import LiveCaller
 from rejoinder.agent.bench.callers.turns import HeardReply
@@ -70,7 +71,7 @@ def test_a_report_without_a_file_goes_to_stdout(given: list[str], meant: list[st
     assert with_report(given) == meant
 
 
-@pytest.mark.parametrize("command", [[], ["turns"], ["bargein"], ["echo"], ["load"], ["stt"], ["soak"]])
+@pytest.mark.parametrize("command", [[], ["turns"], ["bargein"], ["echo"], ["load"], ["stt"], ["longcall"]])
 def test_a_bench_takes_a_bare_json(command: list[str]) -> None:
     output = CliRunner().invoke(bench.app, [*command, "--speech", "/nowhere", "--json"]).output
     assert "/nowhere" in output and "requires an argument" not in output
@@ -304,29 +305,29 @@ def test_why_nothing_was_answered_is_the_most_common_reason() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").is_file(), reason="needs Linux")
-def test_a_soak_holds_a_long_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_call_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REJOINDER_VAD", "scripted:vad")
-    monkeypatch.setattr(bench_soak, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(bench_call, "SETTLE_SECONDS", 0.1)
     flags = ["--llm", "scripted:llm|It is a sunny day today.", "--stt", "scripted:stt|hello there"]
     flags += ["--tts", "scripted:tts", "--turn", "scripted:turn", "--speech", str(toy_set(tmp_path, "a"))]
-    flags += ["--turns", "22", "--idle", "0.5", "--set", "toy", "--json", str(tmp_path / "soak.json")]
-    result = CliRunner().invoke(bench.app, ["soak", *flags])
+    flags += ["--turns", "22", "--idle", "0.5", "--set", "toy", "--json", str(tmp_path / "call.json")]
+    result = CliRunner().invoke(bench.app, ["longcall", *flags])
     assert result.exit_code == 0, result.output
     assert "memory after 22 turns" in result.stdout and "of one core" in result.stdout
-    written = json.loads((tmp_path / "soak.json").read_text())
+    written = json.loads((tmp_path / "call.json").read_text())
     assert 1e7 < written["early"] < 1e9 and 0.9 < written["ratio"] < 1.2
     assert 0.0 <= written["idle"] < 1.0
 
 
-def test_a_soak_reads_the_memory_and_the_time_of_a_process() -> None:
+def test_a_bench_reads_the_memory_and_the_time_of_a_process() -> None:
     process = psutil.Process()
     if not Path("/proc/self/statm").is_file():
-        with pytest.raises(bench_soak.NeedsLinux):
-            bench_soak.check_proc()
+        with pytest.raises(bench_process.NeedsLinux):
+            bench_process.check_proc()
         return
-    assert bench_soak.resident(process.pid) == pytest.approx(process.memory_info().rss, rel=0.05)
+    assert bench_process.resident(process.pid) == pytest.approx(process.memory_info().rss, rel=0.05)
     spent = process.cpu_times()
-    assert bench_soak.processor_seconds(process.pid) == pytest.approx(spent.user + spent.system, abs=0.1)
+    assert bench_process.processor_seconds(process.pid) == pytest.approx(spent.user + spent.system, abs=0.1)
 
 
 def test_unknown_or_empty_sets_are_reported(tmp_path: Path) -> None:

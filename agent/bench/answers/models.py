@@ -23,8 +23,8 @@ from rejoinder.agent.bench.answers.speed import CALLERS, Speed, measure
 from rejoinder.agent.bench.answers.tool_rules import read_tools
 from rejoinder.agent.bench.load import Level
 from rejoinder.agent.bench.load import report as load_report
+from rejoinder.agent.bench.process import NeedsLinux, check_proc, resident
 from rejoinder.agent.bench.reports.waterfall import ms
-from rejoinder.agent.bench.soak import NeedsLinux, check_proc, resident
 from rejoinder.agent.bench.stt import normaliser
 from rejoinder.agent.config import load
 from rejoinder.models.loading import open_llm

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Pipe
-from pathlib import Path
 
 import numpy as np
 from uvicorn import Config
 
+from rejoinder.agent.bench.process import peak_memory
 from rejoinder.agent.config import Settings
 from rejoinder.agent.server.descriptors import allow_sockets
 from rejoinder.agent.server.server import Server
@@ -140,15 +140,6 @@ class Watch:
             await asyncio.sleep(seconds)
             self.spent.lags.append(loop.time() - due)
             self.spent.busy.append(time.thread_time() - began)
-
-
-def peak_memory() -> int:
-    """Return the peak memory of this process in bytes, 0 if the system does not report it."""
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:  # not Linux
-        return 0
-    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 
 
 def sounds(rate: int) -> tuple[bytes, bytes]:

@@ -27,6 +27,7 @@ BENCH_ORDER = (
     "stt",
     "attacks",
     "soak",
+    "longcall",
     "failover",
     "routing",
     "openings",

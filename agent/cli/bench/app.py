@@ -16,19 +16,20 @@ from rejoinder.agent.cli.bench.guard import guard
 from rejoinder.agent.cli.bench.heard import heard
 from rejoinder.agent.cli.bench.latency import latency
 from rejoinder.agent.cli.bench.load import load
+from rejoinder.agent.cli.bench.memory.longcall import longcall
+from rejoinder.agent.cli.bench.memory.soak import soak
 from rejoinder.agent.cli.bench.models import models
 from rejoinder.agent.cli.bench.openings import openings
 from rejoinder.agent.cli.bench.overhead import overhead
 from rejoinder.agent.cli.bench.routing import routing
 from rejoinder.agent.cli.bench.simulate import simulate
-from rejoinder.agent.cli.bench.soak import soak
 from rejoinder.agent.cli.bench.stt import stt
 from rejoinder.agent.cli.bench.turns import turns
 
 app = typer.Typer(cls=Benches, invoke_without_command=True)
 app.callback()(latency)
 for command in (
-    answers, attacks, bargein, cache, context, echo, failover, guard, heard, load, models, openings, overhead,
-    routing, simulate, soak, stt, turns
+    answers, attacks, bargein, cache, context, echo, failover, guard, heard, load, longcall, models,
+    openings, overhead, routing, simulate, soak, stt, turns
 ):  # fmt: skip
     app.command()(command)

@@ -17,9 +17,9 @@ from rejoinder.agent.bench.callers.idle import idle_callers
 from rejoinder.agent.bench.cases.recordings import DEFAULT_SETS, Recording, choose, speech_folder
 from rejoinder.agent.bench.latency import ClipResult
 from rejoinder.agent.bench.load import LoadedRecording
+from rejoinder.agent.bench.process import check_proc
 from rejoinder.agent.bench.reports import timeline
 from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
-from rejoinder.agent.bench.soak import check_proc
 from rejoinder.agent.cli.options import (
     JsonOption,
     KeyOption,

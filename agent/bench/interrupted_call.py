@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.table import Table
 from websockets.asyncio.client import ClientConnection, connect
@@ -22,10 +20,10 @@ from websockets.exceptions import WebSocketException
 from rejoinder.agent.bench.callers.caller import open_call
 from rejoinder.agent.bench.callers.events import event_of
 from rejoinder.agent.bench.cases.recordings import Recording
+from rejoinder.agent.bench.process import processor_seconds, resident
 from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.client.socket import CallLost
 from rejoinder.pipeline.audio.chunk import to_pcm
-from rejoinder.pipeline.errors import PipelineError
 
 WARM_TURNS = 20
 """Turns after which caches, pools and threads exist; memory counts from there."""
@@ -33,7 +31,7 @@ AFTER_TURN_SECONDS = 2.0
 """Silence after the recording."""
 PIECE_BYTES = 9600
 """Bytes of audio in one message."""
-SOAK_TURN_SECONDS = 60.0
+LONG_CALL_TURN_SECONDS = 60.0
 """Longest wait for a reply."""
 SETTLE_SECONDS = 1.0
 """Time after the start of the idle call before the measurement."""
@@ -42,8 +40,8 @@ USUAL_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Soak:
-    """The results of a soak.
+class InterruptedCall:
+    """The results of a long call.
 
     silent: number of turns without a reply's audio. early, late: resident bytes of the server after
     ``WARM_TURNS`` and after all turns. idle: share of one core during the idle call.
@@ -61,24 +59,14 @@ class Soak:
         return self.late / self.early
 
 
-class NeedsLinux(PipelineError):
-    """This system has no /proc, from which the bench reads a process's memory."""
-
-
-def check_proc() -> None:
-    """Raise NeedsLinux if there is no /proc."""
-    if not Path("/proc/self/statm").is_file():
-        raise NeedsLinux("the memory of the server is read from /proc: this bench needs Linux")
-
-
 def usual(recordings: list[Recording]) -> Recording:
     """Return the recording with a transcript whose length is nearest ``USUAL_SECONDS``."""
     return min(recordings, key=lambda one: (not one.text, abs(one.seconds - USUAL_SECONDS), one.path.name))
 
 
-async def soak(
+async def hold(
     url: str, process: int, recording: Recording, turns: int, idle_seconds: float, tell: Callable[[int], None]
-) -> Soak:
+) -> InterruptedCall:
     """Hold an idle call, then a call of many turns; pass each turn's number to ``tell``. Raises CallLost.
 
     Cancelling hangs up.
@@ -95,7 +83,7 @@ async def soak(
                 tell(turn)
     except (OSError, WebSocketException) as error:
         raise CallLost(f"the call broke: {error}") from error
-    return Soak(turns, silent, early, late, idle)
+    return InterruptedCall(turns, silent, early, late, idle)
 
 
 async def idle_share(url: str, process: int, seconds: float) -> float:
@@ -113,7 +101,7 @@ async def interrupted_turn(socket: ClientConnection, pcm: bytes, turn: int) -> b
     Cancelling leaves the socket open. Raises CallLost if there is no reply.
     """
     try:
-        async with asyncio.timeout(SOAK_TURN_SECONDS):
+        async with asyncio.timeout(LONG_CALL_TURN_SECONDS):
             for start in range(0, len(pcm), PIECE_BYTES):
                 audio = base64.b64encode(pcm[start : start + PIECE_BYTES]).decode("ascii")
                 await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
@@ -124,23 +112,10 @@ async def interrupted_turn(socket: ClientConnection, pcm: bytes, turn: int) -> b
             await event_of(socket, "response.done")
             return True
     except TimeoutError:
-        raise CallLost(f"turn {turn} was not answered within {SOAK_TURN_SECONDS:.0f} s") from None
+        raise CallLost(f"turn {turn} was not answered within {LONG_CALL_TURN_SECONDS:.0f} s") from None
 
 
-def resident(process: int) -> int:
-    """Return the resident memory of a process in bytes."""
-    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def processor_seconds(process: int) -> float:
-    """Return the CPU seconds of a process so far, over all of its threads."""
-    # Fields after the name, which is in brackets and may contain any character: state is field 0 (proc(5)).
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def table(result: Soak) -> Table:
+def table(result: InterruptedCall) -> Table:
     """Return the table for the terminal."""
     shown = Table(
         title="One long call", title_justify="left", title_style="bold", box=None, show_header=False
