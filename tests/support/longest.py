@@ -55,6 +55,7 @@ LONGEST = (
     "wires/phone/test_line.py",
     "models/turn/test_smart_turn_graph.py",
     "wires/audiosocket/test_audiosocket.py",
+    "bench/soaking/test_soak.py",
     "server/http/test_completions.py",
     "server/http/test_captions.py",
     "bench/answers/test_answers.py",

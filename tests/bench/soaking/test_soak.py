@@ -1,4 +1,4 @@
-"""A soak with real sockets: callers of all wires, and a kill in the middle."""
+"""A soak with real sockets: callers of all wires, a kill in the middle, and an hour of virtual time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from rejoinder.agent.bench.cases import recordings
-from rejoinder.agent.bench.soaking import running
+from rejoinder.agent.bench.soaking import people, running
+from rejoinder.agent.bench.soaking import virtual as bench_virtual
 from rejoinder.agent.bench.soaking.samples import read_journal
 from rejoinder.agent.cli.bench import app as bench
 
@@ -39,3 +40,15 @@ def test_a_soak_survives_its_kill_and_samples_both_segments(
         assert all(one.descriptors > 5 for one in part) and any(one.p50_ms for one in part)
     assert not running.bad_lines(path.with_suffix(".log"))
     assert "the server is shutting down" in path.with_suffix(".log").read_text()
+
+
+def test_a_virtual_day_leaves_nothing_behind() -> None:
+    told: list[bench_virtual.VirtualDay] = []
+    days = bench_virtual.soak_virtually(4, 6, 0, told.append, day_s=900.0)
+    assert days == told and [one.day for one in days] == [*range(4)]
+    assert not [failure for failure in bench_virtual.failures(days) if "answered" in failure]
+    assert len({(one.tasks, one.descriptors, one.threads) for one in days}) == 1
+    for held in (one.held for one in days):
+        assert held["calls"] == held["conversations._begun"] == held["conversations._tasks"] == 0
+    wires = sum((Counter(one.wires) for one in days), Counter[str]())
+    assert wires.keys() == people.VISITS.keys()

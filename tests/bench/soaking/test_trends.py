@@ -14,6 +14,7 @@ from rich.console import Console, RenderableType
 from typer.testing import CliRunner
 
 from rejoinder.agent.bench.soaking import verdict
+from rejoinder.agent.bench.soaking.registries import registries
 from rejoinder.agent.bench.soaking.samples import SoakJournal, SoakSample, quantile, read_journal
 from rejoinder.agent.bench.soaking.trends import trend
 from rejoinder.agent.cli.bench import app as bench
@@ -122,6 +123,16 @@ def test_a_quantile_is_the_bound_of_its_bucket() -> None:
     assert quantile({0.001: 50, 0.01: 99, float("inf"): 100}, 0.5) == 1.0
     assert quantile({0.001: 50, 0.01: 99, float("inf"): 100}, 0.99) == 10.0
     assert quantile({0.001: 0, float("inf"): 0}, 0.5) is None
+
+
+def test_containers_are_found_wherever_a_server_holds_them() -> None:
+    llm = ScriptedLlm(["one", "two"])
+    llm.prompts += [[{"role": "user", "content": "hi"}]] * 3
+    found = registries(verdict.Judged(0, "memory", None, False))
+    assert found == {}
+    assert registries(llm)["prompts"] == 3 and registries(llm)["lines"] == 2
+    holder = verdict.Judged(0, "memory", llm, False)  # type: ignore[arg-type]
+    assert registries(holder)["trend.prompts"] == 3
 
 
 def test_a_scripted_model_keeps_its_last_prompts_only() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +23,9 @@ from rejoinder.agent.bench.soaking.running import SoakPlan, bad_lines
 from rejoinder.agent.bench.soaking.running import soak as run_soak
 from rejoinder.agent.bench.soaking.samples import SoakJournal, SoakSample, read_journal
 from rejoinder.agent.bench.soaking.utterances import utterances
+from rejoinder.agent.bench.soaking.virtual import VirtualDay, soak_virtually
+from rejoinder.agent.bench.soaking.virtual import failures as virtual_failures
+from rejoinder.agent.bench.soaking.virtual import tables as virtual_tables
 from rejoinder.agent.cli.options import (
     JsonOption,
     LlmOption,
@@ -39,6 +44,9 @@ def soak(
     hours: Annotated[float, typer.Option(min=0.005, help="length in hours")] = 1.0,
     callers: Annotated[int, typer.Option(min=1, max=200, help="callers at a time")] = 4,
     kill: Annotated[bool, typer.Option("--kill", help="kill -9 the server after 70 % of the run")] = False,
+    virtual: Annotated[
+        int, typer.Option(min=0, help="instead, soak for days of virtual time, with scripted models; 0: no")
+    ] = 0,
     llm: LlmOption = None,
     stt: SttOption = None,
     tts: TtsOption = None,
@@ -57,6 +65,7 @@ def soak(
 
     Callers come, talk, interrupt, send garbage and vanish. Each minute the memory, descriptors, threads and
     tasks of the server and the latency are written to a file. Exits with 1 where one of them grows.
+    ``--virtual 7`` takes some minutes: it looks at what the server holds at rest after each day of a week.
     """
     console = console_beside(json_file)
     flags = {"llm": llm, "stt": stt, "tts": tts, "turn": turn}
@@ -66,6 +75,9 @@ def soak(
             _judge(samples, about, [], console, json_file)
             return
         check_proc()
+        if virtual:
+            _virtually(virtual, callers, seed, console, json_file)
+            return
         path = out or Path("out") / f"soak-{datetime.now():%Y%m%d-%H%M%S}.jsonl"
         plan = SoakPlan(3600.0 * hours, callers, kill, seed)
         about = {
@@ -81,6 +93,23 @@ def soak(
         leave(error)
     console.print(f"samples: {path}, log of the server: {log}", markup=False, highlight=False, soft_wrap=True)
     _judge(samples, about, bad_lines(log), console, json_file)
+
+
+def _virtually(days: int, callers: int, seed: int, console: Console, json_file: Path | None) -> None:
+    began = time.perf_counter()
+    logging.getLogger("rejoinder").setLevel(logging.ERROR)  # garbage of callers is no news here
+
+    def tell(one: VirtualDay) -> None:
+        passed = f"{time.perf_counter() - began:.0f} s: day {one.day + 1}"
+        console.print(f"{passed}: {one.memory / 1e6:.1f} MB, {one.tasks} tasks", highlight=False)
+
+    found = soak_virtually(days, callers, seed, tell)
+    console.print(*virtual_tables(found), sep="\n\n")
+    failed = virtual_failures(found)
+    figures = {"wall_s": time.perf_counter() - began, "days": [asdict(one) for one in found]}
+    write(json_file, {**occasion(), "callers": callers, "seed": seed, **figures, "failures": failed})
+    if failed:
+        leave(PipelineError("\n".join(failed)))
 
 
 def _run(
