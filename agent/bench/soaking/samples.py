@@ -66,20 +66,20 @@ class Sampler:
         changes nothing.
         """
         scraped = await scrape(self._port)
-        taken = tally.taken()
         spent, before = processor_seconds(self.process), self._spent
+        memory = sum(map(resident, (self.process, *descendants(self.process))))
+        held = descriptors(self.process), threads(self.process)
+        taken = tally.taken()  # only now: a process that ends meanwhile raises, and its counts would be lost
         elapsed, self._spent, self._at = at - self._at, spent, at
         lags = histogram(scraped, "event_loop_lag_seconds")
         since = {bound: count - self._buckets.get(bound, 0.0) for bound, count in lags.items()}
         self._buckets = lags
-        family = [self.process, *descendants(self.process)]
         p50, p95 = np.percentile(taken.latencies, (50, 95)).tolist() if taken.latencies else (None, None)
         return SoakSample(
             round(at, 1),
             self._segment,
-            sum(map(resident, family)),
-            descriptors(self.process),
-            threads(self.process),
+            memory,
+            *held,
             int(total(scraped, "tasks")),
             int(total(scraped, "sessions")),
             round((spent - before) / elapsed, 3) if elapsed > 0.0 else 0.0,

@@ -170,7 +170,7 @@ class OrtLlm:
         current.set(Deadline(SPARE_SECONDS))
         prompt = await self._encoded(messages)
         async with self._text_lock:
-            if self._text_slot is None:  # 47 MB, allocated on the first text request
+            if self._text_slot is None:  # at most 94 MB, allocated on the first text request
                 allocating = asyncio.get_running_loop().run_in_executor(None, KvCacheSlot, self._decoder)
                 self._text_slot = await allocating
             async with aclosing(self._text(self._tokens(self._text_slot, prompt))) as pieces:

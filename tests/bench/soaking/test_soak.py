@@ -43,9 +43,9 @@ def test_a_soak_survives_its_kill_and_samples_both_segments(
 
 
 def test_a_virtual_day_leaves_nothing_behind() -> None:
-    told: list[bench_virtual.VirtualDay] = []
-    days = bench_virtual.soak_virtually(4, 6, 0, told.append, day_s=900.0)
-    assert days == told and [one.day for one in days] == [*range(4)]
+    seen: list[bench_virtual.VirtualDay] = []
+    days = bench_virtual.soak_virtually(4, 6, 0, seen.append, day_s=900.0)
+    assert days == seen and [one.day for one in days] == [*range(4)]
     assert not [failure for failure in bench_virtual.failures(days) if "answered" in failure]
     assert len({(one.tasks, one.descriptors, one.threads) for one in days}) == 1
     for held in (one.held for one in days):

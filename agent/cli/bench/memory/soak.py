@@ -145,11 +145,11 @@ def progress_line(console: Console, seconds: float) -> Iterator[Callable[[SoakSa
 
         def tell(one: SoakSample) -> None:
             p50 = "–" if one.p50_ms is None else f"{one.p50_ms:.0f} ms"
-            told = f"{one.memory / 1e6:.0f} MB, {one.descriptors} descriptors, {one.threads} threads"
-            told += f", {one.tasks} tasks, {one.calls} calls, {p50}"
-            progress.update(task, completed=one.at, description=told)
+            shown = f"{one.memory / 1e6:.0f} MB, {one.descriptors} descriptors, {one.threads} threads"
+            shown += f", {one.tasks} tasks, {one.calls} calls, {p50}"
+            progress.update(task, completed=one.at, description=shown)
             if not console.is_terminal:
-                console.print(f"{time.strftime('%H:%M:%S')} {one.at:.0f} s: {told}", highlight=False)
+                console.print(f"{time.strftime('%H:%M:%S')} {one.at:.0f} s: {shown}", highlight=False)
 
         yield tell
 
