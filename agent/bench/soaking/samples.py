@@ -98,7 +98,10 @@ Scraped = dict[str, list[tuple[dict[str, str], float]]]
 
 
 async def scrape(port: int) -> Scraped:
-    """Return the metrics of a server on this machine. Raises OSError. Cancelling closes the connection."""
+    """Return the metrics of a server on this machine. Raises OSError or TimeoutError.
+
+    Cancelling closes the connection.
+    """
     async with asyncio.timeout(SCRAPE_SECONDS):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
@@ -106,6 +109,8 @@ async def scrape(port: int) -> Scraped:
             body = (await reader.read()).partition(b"\r\n\r\n")[2].decode()
         finally:
             writer.close()
+    if not body:
+        raise ConnectionError("the server has closed the connection without an answer")
     found: Scraped = {}
     for family in text_string_to_metric_families(body):
         for sample in family.samples:
