@@ -65,6 +65,8 @@ class Conversations:
         begun = self._begun.get(conversation)
         if begun is None or not begun.socket.seconds:
             return None
+        if begun.owner and not self._keys.serves(begun.owner):  # its key was removed
+            return None
         same = secrets.compare_digest(begun.shown, hashed(key))
         return begun.socket if same or (begun.owner and begun.owner == self._keys.owner(key)) else None
 

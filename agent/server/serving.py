@@ -91,12 +91,13 @@ def serve(
 
     try:
         certificate = open_certificate(settings)
+        paths, read = (certificate.paths, certificate.read) if certificate else ([], lambda: None)
+        certificate_files = FollowedFiles("TLS certificate", paths, read)
         program = Server(settings, report, failed, away, agent, followed=followed)
     except ConfigError as error:
         return error
     if certificate:
-        read = FollowedFiles("TLS certificate", certificate.paths, certificate.read)
-        program.followed_files.append(read)
+        program.followed_files.append(certificate_files)
     allow_sockets()
     sys.setswitchinterval(SWITCH_SECONDS)
     keep_one_heap()
@@ -124,7 +125,8 @@ def serve(
 
     handshakes = arrivals_of(settings) if certificate and settings.max_connects_per_s else None
     server = Uvicorn(web(program, certificate), program.end_streams, drain, handshakes)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    early = [signal.SIGHUP] if program.followed_files and hasattr(signal, "SIGHUP") else []
+    for number in (signal.SIGINT, signal.SIGTERM, *early):
         # uvicorn raises the signal again after its orderly end; that would become the exit status.
         signal.signal(number, signal.SIG_IGN)
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:

@@ -143,6 +143,14 @@ def test_keys_are_rotated_without_a_restart(tmp_path: Path) -> None:
             read_again(f"{hashed(new)}\n{hashed(KEY)}\n")
             assert (status(old), status(new), status(KEY)) == (401, 200, 200)
             assert talk.turn()["status"] == "completed", "a call that has begun goes on"
+            created = next(event for event in talk.seen if event["type"] == "conversation.created")
+            query = f"&conversation_id={created['conversation']['id']}"
+            with (
+                pytest.raises(InvalidStatus) as refused,
+                Talk(server, query=query, additional_headers={"Authorization": f"Bearer {old}"}),
+            ):
+                pass
+            assert refused.value.response.status_code == 401, "nor is it resumed with a key that was removed"
         read_again("")
         assert (status(old), status(new), status("")) == (401, 200, 401), "an empty file opens nothing"
         assert "API keys not read again" in server.log.read_text()

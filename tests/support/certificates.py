@@ -5,7 +5,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -44,9 +44,9 @@ class Authority:
         made = made.add_extension(self._id, critical=False)
         self.pem = made.sign(self._key, SHA256()).public_bytes(Encoding.PEM)
 
-    def issue(self, name: str) -> tuple[bytes, bytes]:
-        """Return a new certificate and its private key, both as PEM."""
-        key = ec.generate_private_key(ec.SECP256R1())
+    def issue(self, name: str, of_rsa: bool = False) -> tuple[bytes, bytes]:
+        """Return a new certificate and its private key, both as PEM. of_rsa: else of a curve."""
+        key = rsa.generate_private_key(65537, 2048) if of_rsa else ec.generate_private_key(ec.SECP256R1())
         names = x509.SubjectAlternativeName([x509.DNSName(name), x509.IPAddress(IPv4Address("127.0.0.1"))])
         made = self._begun(named(name), key)
         made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -59,7 +59,9 @@ class Authority:
         form = Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
         return certificate.public_bytes(Encoding.PEM), key.private_bytes(*form)
 
-    def _begun(self, name: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    def _begun(
+        self, name: x509.Name, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+    ) -> x509.CertificateBuilder:
         now = datetime.now(UTC)
         made = x509.CertificateBuilder().subject_name(name).issuer_name(self._name)
         made = made.public_key(key.public_key()).serial_number(x509.random_serial_number())

@@ -50,6 +50,11 @@ class SoakPlan:
         """Seconds between two samples."""
         return min(SAMPLE_SECONDS, self.seconds / LEAST_SOAK_SAMPLES)
 
+    @property
+    def samples(self) -> int:
+        """The number of samples of a whole run. A kill costs some: the server starts again."""
+        return int(self.seconds / self.every)
+
 
 async def soak(
     plan: SoakPlan,

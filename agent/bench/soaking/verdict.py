@@ -30,6 +30,10 @@ BY_SHARE = ("memory", "p50_ms")
 """Quantities that may grow by ``MOST_GROWTH`` an hour."""
 BY_UNITS = ("descriptors", "threads", "tasks")
 """Counts, which may not grow. A part of each belongs to the calls of the moment."""
+LEAST_ANSWERED = 0.5
+"""Least share of a segment's turns that are answered: callers interrupt and vanish, so it is never all."""
+LEAST_SAMPLED = 0.9
+"""Least share of the planned samples. The others are missing because the server did not answer in time."""
 
 TABLE_COLUMNS = ("MB", "fds", "threads", "tasks", "cores", "lag p99", "p50 ms", "p95 ms", "answered")
 """Columns of the table."""
@@ -52,7 +56,7 @@ def judge(samples: Sequence[SoakSample]) -> list[Judged]:
         part = [*group]
         warm = after_warming(part)
         is_long = len(part) >= JUDGED_SHARE * len(samples)
-        for quantity in (*BY_SHARE * is_long, *BY_UNITS):
+        for quantity in (*BY_SHARE * is_long, "calls", *BY_UNITS):
             pairs = [(one, value) for one in warm if (value := getattr(one, quantity)) is not None]
             hours = [one.at / HOUR_S for one, _ in pairs]
             beside = [float(one.calls) for one, _ in pairs] if quantity in BY_UNITS else []
@@ -71,8 +75,8 @@ def after_warming(segment: Sequence[SoakSample]) -> list[SoakSample]:
     return [one for one in segment if one.at >= begin + warm]
 
 
-def failures(samples: Sequence[SoakSample], judged: Sequence[Judged]) -> list[str]:
-    """Return what fails a soak, in words."""
+def failures(samples: Sequence[SoakSample], judged: Sequence[Judged], planned: int = 0) -> list[str]:
+    """Return what fails a soak, in words. planned: number of samples that a whole run has, 0 if unknown."""
     found = [
         f"{named(one.quantity)} grows by {one.trend.slope / scale(one.quantity):.2f} ± "
         f"{one.trend.error / scale(one.quantity):.2f} an hour ({100 * one.trend.share:+.1f} %) "
@@ -80,11 +84,20 @@ def failures(samples: Sequence[SoakSample], judged: Sequence[Judged]) -> list[st
         for one in judged
         if one.fails and one.trend
     ]
+    found += [
+        f"{named(one.quantity)} cannot be judged in segment {one.segment}: there are too few samples"
+        for one in judged
+        if one.trend is None
+    ]
     for segment, group in groupby(samples, lambda sample: sample.segment):
-        if not sum(one.happened.get("answered", 0) for one in group):
-            found.append(f"no turn was answered in segment {segment}")
-    if len(samples) < 2:
-        found.append("there are too few samples")
+        happened = sum((Counter(one.happened) for one in group), Counter[str]())
+        if happened["answered"] < max(1.0, LEAST_ANSWERED * happened["asked"]):
+            turns = f"{happened['answered']} of {happened['asked']} turns"
+            found.append(f"{turns} were answered in segment {segment}")
+    if len(samples) < max(2.0, LEAST_SAMPLED * planned):
+        found.append(
+            f"{len(samples)} of {planned} samples were taken: the server did not answer, or has ended"
+        )
     return found
 
 
@@ -165,8 +178,8 @@ def _happenings(samples: Sequence[SoakSample]) -> Table:
     return shown
 
 
-def report(samples: Sequence[SoakSample], judged: Sequence[Judged]) -> dict[str, Any]:
-    """Return the figures as JSON data."""
+def report(samples: Sequence[SoakSample], judged: Sequence[Judged], planned: int = 0) -> dict[str, Any]:
+    """Return the figures as JSON data. planned: as in ``failures``."""
     return {
         "samples": len(samples),
         "seconds": samples[-1].at if samples else 0.0,
@@ -189,5 +202,5 @@ def report(samples: Sequence[SoakSample], judged: Sequence[Judged]) -> dict[str,
             }
             for one in judged
         ],
-        "failures": failures(samples, judged),
+        "failures": failures(samples, judged, planned),
     }

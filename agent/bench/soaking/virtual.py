@@ -25,7 +25,7 @@ from rejoinder.agent.bench.soaking.people import SoakTarget, be_a_caller
 from rejoinder.agent.bench.soaking.registries import registries
 from rejoinder.agent.bench.soaking.running import SPARE_LINES
 from rejoinder.agent.bench.soaking.tally import SoakTally
-from rejoinder.agent.bench.soaking.trends import Trend, trend
+from rejoinder.agent.bench.soaking.trends import LEAST_SAMPLES, Trend, trend
 from rejoinder.agent.bench.soaking.utterances import synthesised
 from rejoinder.agent.config import Settings
 from rejoinder.agent.server.own_server import held_port
@@ -231,6 +231,11 @@ def failures(days: Sequence[VirtualDay]) -> list[str]:
         f"{name} grows by {grown.slope:.2f} ± {grown.error:.2f} a day ({100 * grown.share:+.2f} %)"
         for name, (grown, fails) in trends(days).items()
         if fails and grown
+    ]
+    found += [
+        f"{name} cannot be judged: run {WARM_DAYS + LEAST_SAMPLES} days or more"
+        for name, (grown, _) in trends(days).items()
+        if grown is None
     ]
     found += [
         f"no turn was answered on day {one.day + 1}" for one in days if not one.happened.get("answered")

@@ -42,7 +42,7 @@ class FollowedFiles:
             return
         try:
             self._read()
-        except (ValueError, OSError) as error:
+        except Exception as error:  # whatever it is, the files are followed on
             if anyway or now != self._refused:
                 log.error("%s not read again, what was read before stays in use: %s", self._what, error)
             self._refused = now

@@ -1,8 +1,8 @@
 """The C library's heap: what models and sockets have freed goes back to the system.
 
 glibc gives each thread a heap of its own, up to eight for each core, and keeps what is freed in them. The
-buffers of models differ from turn to turn, so the free parts fit the next ones badly: a server grew by 150 MB
-an hour, while what it held stayed as it was (docs/lab/soak.md). One heap, trimmed each minute, does not.
+buffers of models differ from turn to turn, so the free parts fit the next ones badly: a server grew while
+what it held stayed as it was. With one heap, trimmed each minute, it grows less (docs/lab/soak.md).
 """
 
 from __future__ import annotations

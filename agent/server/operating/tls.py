@@ -20,17 +20,25 @@ class Certificate:
     def __init__(self, cert: Path, key: Path | None) -> None:
         self._cert, self._key = cert, key
         self.paths = [cert, key] if key else [cert]
-        self.context = new_context()
-        self.read()
+        self.context = self._current = self._loaded()
+        self.context.sni_callback = self._choose
 
     def read(self) -> None:
         """Use the files' certificate for the handshakes from now on. Raises ValueError.
 
-        Connections that are open keep theirs. The files are tried in another context first: OpenSSL replaces
-        the certificate before it finds out that the key is of another one.
+        Connections that are open keep theirs. Each certificate gets a context of its own: loaded into the old
+        one, it would stand beside the old certificate if their keys are of different types.
         """
-        for context in (new_context(), self.context):
-            load(context, self._cert, self._key)
+        self._current = self._loaded()
+
+    def _loaded(self) -> ssl.SSLContext:
+        context = new_context()
+        load(context, self._cert, self._key)
+        return context
+
+    def _choose(self, connection: ssl.SSLObject, name: str, context: ssl.SSLContext) -> None:
+        """Let a handshake use the newest certificate. OpenSSL asks at each one, with or without a name."""
+        connection.context = self._current
 
 
 def open_certificate(settings: Settings) -> Certificate | None:

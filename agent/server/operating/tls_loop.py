@@ -98,6 +98,13 @@ class TlsGate(asyncio.Protocol):
         self._loop.gates.add(self)
         self._timer = self._loop.call_later(HANDSHAKE_SECONDS, transport.abort)
         self._arrivals.add(transport, self._begin)
+        # asyncio in Python 3.11 before 3.11.5 begins to read behind this method, whatever it did.
+        self._loop.call_soon(self._pause_anew)
+
+    def _pause_anew(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+            self._transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting: the socket is closed here."""

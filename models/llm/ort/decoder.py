@@ -72,6 +72,7 @@ class KvCacheSlot:
         self._decoder = decoder
         self._memory = memory or decoder.allocate(1)  # kept here: the binding does not keep it alive
         self._place = index or 0
+        self._used = 0  # tokens whose memory was used since some was given back
         self._binding = decoder.bind([part[self._place : self._place + 1] for part in self._memory.parts])
 
     def logits(self, tokens: Sequence[int]) -> Logits:
@@ -84,19 +85,21 @@ class KvCacheSlot:
         The prefix that is cached is not read again. Blocks the calling thread while the new tokens are read.
         """
         known = min(common_prefix(self.cached, tokens), len(tokens) - count)
-        held, self.cached = len(self.cached), list(tokens[:known])  # stays true if the run fails
+        self.cached = list(tokens[:known])  # stays true if the run fails
         logits = self._decoder.run(self._binding, [list(tokens[known:])], [len(tokens)], count)
-        self.hold(tokens, held)
+        self.hold(tokens)
         return list(logits[0])
 
-    def hold(self, tokens: Sequence[int], held: int) -> None:
-        """Record the tokens that the slot holds now. held: number of tokens that it held before.
-
-        If they are far fewer, another conversation begins, and the memory of the rest is given back.
-        """
+    def hold(self, tokens: Sequence[int]) -> None:
+        """Record the tokens that the slot holds now."""
         self.cached = list(tokens)
-        if held > len(tokens) + SPARE_TOKENS:
-            self._memory.give_back(self._place, len(tokens))
+        self._used = max(self._used, len(tokens))
+
+    def shrink(self) -> None:
+        """Give back the memory that a longer conversation has used. Call it when a prompt is read."""
+        if self._used > len(self.cached) + SPARE_TOKENS:
+            self._used = len(self.cached)
+            self._memory.give_back(self._place, self._used)
 
 
 class KvCachePool:
@@ -120,10 +123,10 @@ class KvCachePool:
         Blocks the calling thread, which must be the one that runs the model.
         """
         count = common_prefix(self.slots[source].cached, tokens)
-        held, self.slots[target].cached = len(self.slots[target].cached), []  # stays true if the copy fails
+        self.slots[target].cached = []  # stays true if the copy fails
         for part in self._memory.parts:
             part[target, :, :count] = part[source, :, :count]
-        self.slots[target].hold(tokens[:count], held)
+        self.slots[target].hold(tokens[:count])
 
     def next(self, conversations: Mapping[int, list[int]]) -> list[Logits]:
         """Return the logits after the tokens of each slot, of which all but the last were read before.
@@ -135,6 +138,8 @@ class KvCachePool:
         """
         first, end = min(conversations), max(conversations) + 1
         between = self.slots[first:end]
+        for index in conversations:  # their prompts are read: a token follows
+            self.slots[index].shrink()
         if any(len(slot.cached) < 2 for slot in between):
             return [self.slots[index].logits(tokens) for index, tokens in conversations.items()]
         whole = [conversations.get(index, slot.cached) for index, slot in enumerate(between, first)]
@@ -145,5 +150,5 @@ class KvCachePool:
         binding, lengths = self._bindings[first, end], [len(tokens) for tokens in whole]
         logits = self._decoder.run(binding, [[tokens[-1]] for tokens in whole], lengths, 1)
         for index, tokens in conversations.items():
-            self.slots[index].cached = tokens
+            self.slots[index].hold(tokens)
         return [logits[index - first, 0] for index in conversations]

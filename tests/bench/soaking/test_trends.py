@@ -96,8 +96,25 @@ def _text(shown: Sequence[RenderableType]) -> str:
 
 def test_a_run_in_which_no_turn_is_answered_fails() -> None:
     samples = [sample(minute, happened={"asked": 5}) for minute in range(30)]
-    assert verdict.failures(samples, verdict.judge(samples)) == ["no turn was answered in segment 0"]
-    assert "too few samples" in " ".join(verdict.failures([], []))
+    assert verdict.failures(samples, verdict.judge(samples)) == ["0 of 150 turns were answered in segment 0"]
+
+
+def test_calls_that_never_end_fail_although_they_explain_what_they_hold() -> None:
+    samples = [sample(minute, calls=4 + minute // 10, tasks=40 + 5 * (minute // 10)) for minute in range(60)]
+    judged = verdict.judge(samples)
+    assert [one.quantity for one in judged if one.fails] == ["calls"]
+
+
+def test_a_server_that_does_not_answer_fails() -> None:
+    samples = [sample(minute) for minute in range(50)]
+    judged = verdict.judge(samples)
+    assert verdict.failures(samples, judged, 55) == []
+    (failure,) = verdict.failures(samples, judged, 60)
+    assert failure == "50 of 60 samples were taken: the server did not answer, or has ended"
+    few = samples[:3]
+    failed = verdict.failures(few, verdict.judge(few))
+    assert "memory in MB cannot be judged in segment 0: there are too few samples" in failed
+    assert "0 of 0 samples" in " ".join(verdict.failures([], []))
 
 
 def test_the_file_of_a_killed_run_can_be_read(tmp_path: Path) -> None:
@@ -113,7 +130,7 @@ def test_the_file_of_a_killed_run_can_be_read(tmp_path: Path) -> None:
     shown = CliRunner().invoke(bench.app, ["soak", "--read", str(path), "--json", str(tmp_path / "r.json")])
     assert shown.exit_code == 0, shown.output
     report = json.loads((tmp_path / "r.json").read_text())
-    assert report["hours"] == 1.0 and report["failures"] == [] and len(report["trends"]) == 5
+    assert report["hours"] == 1.0 and report["failures"] == [] and len(report["trends"]) == 6
     path.write_text("{}")
     with pytest.raises(PipelineError, match="is not the file of a soak"):
         read_journal(path)

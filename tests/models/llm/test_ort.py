@@ -67,7 +67,10 @@ def test_slot_gives_the_memory_of_a_longer_conversation_back(model: OrtLlm, copi
     if copied:
         model._cache_pool.copy(0, 1, short)
     assert np.allclose(other.logits(short), one.logits(short), atol=1e-3)
+    assert resident() > before - 2**20, "the next prompt may be as long"
+    (logits,) = model._cache_pool.next({1: short})
     assert resident() < before - 20 * 2**20, "600 tokens take 27 MB"
+    assert np.allclose(logits, one.logits(short), atol=1e-3)
     assert np.allclose(other.logits(long), one.logits(long), atol=1e-3)
     one.cached, other.cached = [], []
 

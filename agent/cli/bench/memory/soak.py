@@ -72,7 +72,8 @@ def soak(
     try:
         if read:
             about, samples = read_journal(read)
-            _judge(samples, about, [], console, json_file)
+            beside = read.with_suffix(".log")
+            _judge(samples, about, bad_lines(beside) if beside.is_file() else [], console, json_file)
             return
         check_proc()
         if virtual:
@@ -87,6 +88,7 @@ def soak(
             "callers": callers,
             "kill": kill,
             "seed": seed,
+            "samples_planned": plan.samples,
         }
         samples, log = _run(plan, flags, speech, path, about, console)
     except PipelineError as error:
@@ -161,9 +163,9 @@ def _judge(
     console: Console,
     json_file: Path | None,
 ) -> None:
-    judged = verdict.judge(samples)
+    judged, planned = verdict.judge(samples), int(about.get("samples_planned", 0))
     console.print(*verdict.tables(samples, judged), sep="\n\n")
-    failed = [*verdict.failures(samples, judged), *(f"the log has: {line}" for line in bad[:10])]
-    write(json_file, {**about, **verdict.report(samples, judged), "failures": failed})
+    failed = [*verdict.failures(samples, judged, planned), *(f"the log has: {line}" for line in bad[:10])]
+    write(json_file, {**about, **verdict.report(samples, judged, planned), "failures": failed})
     if failed:
         leave(PipelineError("\n".join(failed)))
