@@ -34,6 +34,7 @@ from rejoinder.agent.settings.log import LogSettings
 from rejoinder.agent.settings.operating import OperatingSettings
 from rejoinder.agent.settings.recording import RecordingSettings
 from rejoinder.agent.settings.security import SecuritySettings
+from rejoinder.agent.settings.supervision import SupervisionSettings
 from rejoinder.agent.tables import SETTING_TABLES, TABLE_FIELDS, flat, nested
 from rejoinder.models.llm.addresses import is_loopback
 from rejoinder.models.llm.vllm.settings import VllmSettings
@@ -91,6 +92,7 @@ class Settings(
     LogSettings,
     OperatingSettings,
     SecuritySettings,
+    SupervisionSettings,
 ):
     """All settings. The environment variable of a setting is its name in capitals after ``REJOINDER_``."""
 
@@ -268,7 +270,9 @@ class Settings(
             ),
             idle_s=self.idle_s,
             idle_prompts=self.idle_prompts,
+            idle_ends=self.idle_ends,
             max_call_s=self.max_call_s,
+            last_words=self.last_words.strip(),
             max_reply_s=self.max_reply_s,
             echo_gate=bool(self.echo_gate),
             speculate=self.speculate == "always" or (self.speculate == "auto" and not self.hosted),

@@ -13,7 +13,7 @@ from rejoinder.pipeline.options import Options
 LOOK_SECONDS = 0.1
 """Interval between two checks."""
 GRACE_SECONDS = 10.0
-"""Most time to finish speaking after ``max_call_s``, so that no one is cut off in mid-word."""
+"""Most time to finish speaking after ``max_call_s``, and then for the last words, in seconds."""
 
 PARTING_SECONDS = 60.0
 """Most time from the end of a budget to the end of the call, also where no side is ever silent."""
@@ -30,15 +30,18 @@ class Due(Enum):
 class CallTimer:
     """Decides what is due from the length of the silence and of the call. Times are in seconds.
 
-    prompts: number of prompts since the user last spoke.
+    prompts: number of prompts since the user last spoke. words: the last words, once they are due, "" for
+    none. reason: why the call ends, once that is due.
     """
 
     def __init__(self) -> None:
         self.prompts = 0
+        self.words = self.reason = ""
         self._began: float | None = None
         self._since: float | None = None
         self._spent: float | None = None
         self._parted: float | None = None
+        self._silent = False  # whether the call ends because its user says nothing
 
     def look(self, now: float, quiet: bool, options: Options) -> Due | None:
         """Return the action that is due, None for none. The first call of this method starts the clock.
@@ -47,21 +50,33 @@ class CallTimer:
         """
         self._began = now if self._began is None else self._began
         self._since = (now if self._since is None else self._since) if quiet else None
-        over = now - self._began - options.max_call_s
         if (budget := options.budget) and budget.over:
-            if due := self._parting(now, quiet, budget):
+            if due := self._out_of_budget(now, quiet, budget):
                 return due
+        elif self._parted is not None:
+            return Due.END if quiet or now - self._parted >= GRACE_SECONDS else None
+        over = now - self._began - options.max_call_s
         if options.max_call_s and over >= (0.0 if quiet else GRACE_SECONDS):
-            return Due.END
-        asks = options.idle_s and options.create_response and self.prompts < options.idle_prompts
-        if asks and self._since is not None and now - self._since >= options.idle_s:
+            return self._part(now, longest_call(options.max_call_s), options.last_words)
+        if self._since is None or not options.idle_s or now - self._since < options.idle_s:
+            return None
+        if options.create_response and self.prompts < options.idle_prompts:
             self.prompts += 1
             self._since = None
             return Due.PROMPT
+        if options.idle_ends and self.prompts >= options.idle_prompts:
+            self._silent = True
+            return self._part(now, longest_silence(options.idle_s, self.prompts), options.last_words)
         return None
 
-    def _parting(self, now: float, quiet: bool, budget: CallBudget) -> Due | None:
+    def _part(self, now: float, reason: str, words: str) -> Due:
+        """Return what is due in a call that has reached a limit: the last words, or its end."""
+        self.reason, self.words, self._parted = reason, words, now
+        return Due.GOODBYE if words.strip() else Due.END
+
+    def _out_of_budget(self, now: float, quiet: bool, budget: CallBudget) -> Due | None:
         """Return what is due in a call whose budget is spent; it ends in any case at some time."""
+        self.reason, self.words = f"the budget of the {budget.spent or 'day'} is spent", budget.words
         self._spent = now if self._spent is None else self._spent
         if self._parted is None and budget.parted:
             self._parted = now
@@ -73,13 +88,20 @@ class CallTimer:
         return Due.END if budget.parted or not budget.words else Due.GOODBYE
 
     def user_spoke(self) -> None:
-        """Record that the user spoke or typed, and reset ``prompts``."""
+        """Record that the user spoke or typed: ``prompts`` begin anew, and a silence ends no call."""
         self.prompts = 0
+        if self._silent:
+            self._parted, self._silent = None, False
 
 
 def longest_call(seconds: float) -> str:
     """Return the reason of a call that has reached its longest duration."""
     return f"the call has reached its longest duration of {seconds:g} s"
+
+
+def longest_silence(seconds: float, prompts: int) -> str:
+    """Return the reason of a call whose user says nothing more."""
+    return f"the caller has said nothing for {seconds:g} s, and was asked {prompts} times before"
 
 
 async def watch(
@@ -92,9 +114,9 @@ async def watch(
 ) -> None:
     """Check every ``LOOK_SECONDS`` what is due, and prompt the user after a silence.
 
-    prompt: called with the length of the silence. goodbye: called with the last words where the budget is
-    spent. configured: set when the options have changed. Raises CallOver when the call has reached
-    ``max_call_s``, and when its budget is spent. Cancelling ends the checks.
+    prompt: called with the length of the silence. goodbye: called with the last words. configured: set when
+    the options have changed. Raises CallOver when the call has reached ``max_call_s``, when its budget is
+    spent, and after the last silence where ``idle_ends``. Cancelling ends the checks.
     """
     loop = asyncio.get_running_loop()
     while True:
@@ -107,10 +129,8 @@ async def watch(
         match timer.look(loop.time(), is_quiet(), wanted):
             case Due.PROMPT:
                 prompt(wanted.idle_s)
-            case Due.GOODBYE if wanted.budget:
-                goodbye(wanted.budget.words)
-            case Due.END if wanted.budget and wanted.budget.over:
-                raise CallOver(f"the budget of the {wanted.budget.spent or 'day'} is spent")
+            case Due.GOODBYE:
+                goodbye(timer.words)
             case Due.END:
-                raise CallOver(longest_call(wanted.max_call_s))
+                raise CallOver(timer.reason)
         await asyncio.sleep(LOOK_SECONDS)

@@ -145,7 +145,9 @@ class Options:
     idle_prompts: most such prompts in a row while the user stays silent.
     idle_cue: stands for the user's words in the language model's prompt when ``idle_s`` has passed; it does
         not enter the history.
+    idle_ends: whether the call ends when the user stays silent for another ``idle_s`` after the last prompt.
     max_call_s: seconds after which the call ends at the next silence; 0 for no limit.
+    last_words: said before a call ends for its length or for silence; "" for none.
     context: retrieves what the language model should know for the user's words. It stands in front of these
         words in the prompt, and does not enter the history.
     context_wait_s: most seconds that a reply waits for it.
@@ -179,7 +181,9 @@ class Options:
     idle_s: float = 0.0
     idle_prompts: int = 2
     idle_cue: str = IDLE_CUE
+    idle_ends: bool = False
     max_call_s: float = 0.0
+    last_words: str = ""
     context: ContextFunction | None = None
     context_wait_s: float = 0.5
     apology: str = ""

@@ -106,6 +106,12 @@ class Session:
         return self.floor.floor is Floor.NOBODY and self._replies.idle
 
     @property
+    def answering(self) -> bool:
+        """Whether a reply is pending that waits for neither the user nor the client."""
+        waits = self.floor.floor not in (Floor.NOBODY, Floor.AGENT) or self._replies.current.held
+        return not waits and not self._replies.idle
+
+    @property
     def floor_is_free(self) -> bool:
         """Whether the agent may say something: neither side speaks, apart from audio that is sent already."""
         return self.floor.floor in (Floor.NOBODY, Floor.AGENT) and self._replies.may_begin

@@ -67,6 +67,11 @@ COUNTERS = {
         "Answers that were looked up in the cache: exact (by the same words), similar (by their meaning), "
         "miss; and failed, for each failure of the cache itself.",
     ),
+    "ended_calls": (
+        "why",
+        "Calls ended from outside: stuck (no sign of life), endless (speech without an end), too_long (they "
+        "did not end by themselves).",
+    ),
     "requests": (
         "path,status",
         "HTTP requests and WebSockets by path and status; an accepted WebSocket has status 101.",
@@ -146,6 +151,7 @@ FROM_THE_START: dict[str, list[tuple[str, ...]]] = {
     "tool_runs": [("completed",), ("wrong",), ("failed",), ("cancelled",), ("client",)],
     "llm_rescues": [("hedge",), ("failover",)],
     "cached_answers": [("exact",), ("similar",), ("miss",), ("failed",)],
+    "ended_calls": [("stuck",), ("endless",), ("too_long",)],
     "kept_calls": [("kept",), ("dropped",), ("failed",)],
     "journal_writes": [("written",), ("failed",)],
     "unchecked_limits": [("begun",), ("refused",)],

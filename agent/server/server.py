@@ -53,6 +53,7 @@ from rejoinder.agent.server.journal.opening import open_journal
 from rejoinder.agent.server.keys import Keys, hashes_of
 from rejoinder.agent.server.limiting.allowance import own_allowances
 from rejoinder.agent.server.limiting.limiter import open_limiter
+from rejoinder.agent.server.operating.call_watch import CallLimits, CallWatch
 from rejoinder.agent.server.operating.clock import steady_seconds, watch_clock
 from rejoinder.agent.server.operating.draining import Drain
 from rejoinder.agent.server.operating.engine_watch import EngineWatch
@@ -129,6 +130,8 @@ class Server:
         self._answers = open_cache(settings, partial(self.telemetry.count, "cached_answers", "failed"))
         if self._answers:
             warn_of_clock(self._hosting.current.agent.instructions or settings.instructions)
+        limits = CallLimits(settings.max_stuck_s, settings.max_endless_turns, settings.last_words)
+        self._call_watch = CallWatch(limits, partial(self.telemetry.count, "ended_calls"))
         self._engine_watch = EngineWatch(self._sets, settings.max_step_s)
         self._guard = open_guard(settings)
         self._journal = open_journal(settings, meters)
@@ -275,6 +278,7 @@ class Server:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(keep_looking(self.models.load_shedder), name="load-shedding")
                 tasks.create_task(watch_clock(), name="watch-clock")
+                tasks.create_task(self._call_watch.run(lambda: self.calls), name="watch-calls")
                 tasks.create_task(self._engine_watch.watch(), name="watch-engines")
                 tasks.create_task(self._engine_watch.probe(), name="probe-engines")
                 tasks.create_task(self._absence.end(self.models.llm), name="absence")

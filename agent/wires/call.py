@@ -40,7 +40,7 @@ from rejoinder.agent.wires.commands import (
     Truncated,
 )
 from rejoinder.agent.wires.departure import Departure
-from rejoinder.agent.wires.failures import SHUTTING_DOWN, Departed, public_error, reported
+from rejoinder.agent.wires.failures import SHUTTING_DOWN, Departed, Stuck, public_error, reported
 from rejoinder.agent.wires.feed import Feed
 from rejoinder.agent.wires.idle_reads import may_skip_a_read, until_next_read
 from rejoinder.agent.wires.observer import CallObserver, Observers
@@ -66,6 +66,7 @@ from rejoinder.pipeline import (
 )
 from rejoinder.pipeline.engines import call_id
 from rejoinder.pipeline.errors import HungUp, first_error
+from rejoinder.pipeline.pulse import Pulse
 
 
 class Call:
@@ -108,6 +109,7 @@ class Call:
         self._began = self._last_active = 0.0
         self._played: tuple[int, float] | None = None
         self.departure = Departure()
+        self.pulse = Pulse()
 
     async def run(self) -> tuple[int, str]:
         """Run the call until one side ends it; return a close code (0: already closed) and a reason.
@@ -128,15 +130,14 @@ class Call:
             match cause := first_error(error):
                 case Unsent():
                     pass
-                case HungUp():
+                case HungUp() | Departed():
+                    self.feed.reason, left = str(cause), isinstance(cause, HungUp)
+                    return CloseCode.NORMAL_CLOSURE if left else CloseCode.SERVICE_RESTART, str(cause)
+                case CallOver() | Stuck():
                     self.feed.reason = str(cause)
-                    return CloseCode.NORMAL_CLOSURE, self.feed.reason
-                case Departed():
-                    self.feed.reason = str(cause)
-                    return CloseCode.SERVICE_RESTART, self.feed.reason
-                case CallOver():
-                    self.feed.reason = str(cause)
-                    return await self._say_goodbye(self.feed.reason)
+                    if isinstance(cause, Stuck):
+                        failure, level = cause, logging.WARNING
+                    return await self._say_goodbye(cause)
                 case _:
                     failure = cause
                     self.feed.reason, detail = public_error(cause).message, str(cause) or type(cause).__name__
@@ -160,6 +161,7 @@ class Call:
         try:
             async with open_session(self._models, self._options) as session:
                 self._observers.begin(session)
+                self.pulse.begin(session)
                 await self._carry_out(session, self._wire.open())
                 async with asyncio.TaskGroup() as tasks:
                     working = [tasks.create_task(self._write_events(session))]
@@ -181,14 +183,14 @@ class Call:
                 for event in session.events.receive_nowait(session.events.size):
                     self._observe(event, session)
 
-    async def _say_goodbye(self, reason: str) -> tuple[int, str]:
+    async def _say_goodbye(self, error: PipelineError) -> tuple[int, str]:
         """Send the last messages of a call that the server ends; return the close code and the reason."""
-        goodbye = self._wire.goodbye(reason)
+        goodbye = self._wire.goodbye(str(error), public_error(error).code)
         try:
             await self._socket.send(goodbye.messages)
         except (Overloaded, Unsent):
             return 0, ""
-        return goodbye.code, goodbye.reason
+        return CloseCode.INTERNAL_ERROR if isinstance(error, Stuck) else goodbye.code, goodbye.reason
 
     # --- from the client --------------------------------------------------------------------------------
 
@@ -244,6 +246,7 @@ class Call:
                     self.feed.reason = end.farewell()
                     return False
                 self._played = session.hold(since)
+                self.pulse.leave()
                 if reason:
                     self.log.lose(reason, seconds)
             case ClientAway(seconds):
@@ -254,6 +257,7 @@ class Call:
             case Resumed(client, catch_up):
                 self.log.come_back(client)
                 await catch_up(self._played, session.release)
+                self.pulse.come_back()
                 self._began = self._last_active = asyncio.get_running_loop().time()
             case Gone(reason):
                 self.feed.reason = reason
@@ -279,7 +283,9 @@ class Call:
                 if self._meter:
                     self._meter(len(answer.pcm) / 2 / RATE)
                 self._recorder.hear(answer.pcm)
+                self.pulse.hear()
                 await session.hear(answer.pcm)
+                self.pulse.heard()
             else:
                 await self._execute(session, answer)
         if messages:
@@ -359,6 +365,7 @@ class Call:
             except Closed:
                 return
             self._last_active = asyncio.get_running_loop().time()
+            self.pulse.take(event)
             if not isinstance(event, ReplyAudio):  # most observers read, they do not listen
                 event = self._observe(event, session)
             elif self._traces.is_open:

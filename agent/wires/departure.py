@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from rejoinder.agent.wires.failures import SHUTTING_DOWN, Departed
-from rejoinder.pipeline import ReplyRequest, Session
+from rejoinder.pipeline import PipelineError, ReplyRequest, Session
 
 LAST_WORDS_SECONDS = 10.0
 """Longest time for the last words, in seconds. After that the call ends, even if the caller speaks."""
@@ -26,15 +26,27 @@ class Departure:
     def __init__(self) -> None:
         self.speaks = True
         self._words = ""
+        self._error: PipelineError = Departed(SHUTTING_DOWN)
         self._begun = asyncio.Event()
 
-    def begin(self, words: str) -> None:
-        """End the call. words: said to the caller before, "" for none."""
+    @property
+    def begun(self) -> bool:
+        """Whether the call is about to end."""
+        return self._begun.is_set()
+
+    def begin(self, words: str, error: PipelineError | None = None) -> None:
+        """End the call; nothing follows if it is about to end already.
+
+        words: said to the caller before, "" for none. error: that ends it, None for ``Departed``.
+        """
+        if self.begun:
+            return
         self._words = words.strip() if self.speaks else ""
+        self._error = error or self._error
         self._begun.set()
 
     async def run(self, session: Session, playing: Callable[[], bool]) -> None:
-        """Wait until the call has to end, say the last words, and raise Departed. Cancelling ends the wait.
+        """Wait until the call has to end, say the last words, and raise the error. Cancelling ends the wait.
 
         The last words replace a reply of the agent, and wait for the end of the user's turn. playing: whether
         the client has not played all audio yet, as far as it reports that.
@@ -47,4 +59,4 @@ class Departure:
                     while not session.at_rest or playing():  # noqa: ASYNC110 - play-out has no event
                         await asyncio.sleep(PLAYOUT_CHECK_SECONDS)
                     await asyncio.sleep(CLIENT_BUFFER_SECONDS)
-        raise Departed(SHUTTING_DOWN)
+        raise self._error

@@ -50,6 +50,10 @@ class Unanswered(PipelineError):
     """The agent cannot answer a call any more. The message is for callers."""
 
 
+class Stuck(PipelineError):
+    """The pipeline of a call shows no sign of life. The message is for callers."""
+
+
 @dataclass(frozen=True, slots=True)
 class PublicError:
     """An error as callers see it. ours: whether the server is at fault, and not the client's message."""
@@ -71,7 +75,7 @@ def public_error(error: BaseException) -> PublicError:
             return PublicError("session_expired", str(error))
         case Overloaded():
             return PublicError("overloaded", BUSY_MESSAGE if error.adapter else str(error))
-        case Unanswered():
+        case Unanswered() | Stuck():
             return PublicError("server_error", str(error))
         case ModelError(code="context_length_exceeded"):
             return PublicError(error.code, _sentence(error), ours=False)

@@ -69,5 +69,5 @@ class Wire(Protocol):
     def flush(self) -> Answers:
         """Return messages that were held back for more audio."""
 
-    def goodbye(self, reason: str) -> Goodbye:
-        """Return the end of a call that has reached a limit."""
+    def goodbye(self, reason: str, code: str) -> Goodbye:
+        """Return the end of a call that has reached a limit, or is stuck. code: of the error, for clients."""

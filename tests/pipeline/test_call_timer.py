@@ -160,6 +160,36 @@ def test_what_is_due() -> None:
     assert timer.look(9.1, True, wanted) is Due.END
 
 
+def test_last_words_are_heard_before_the_end() -> None:
+    call = over(Caller(Attentive(), options(max_call_s=10.0, last_words="Goodbye.")).waits(60.0))
+    assert call.heard == ["Goodbye."]
+    assert call.ended == pytest.approx(10.1 + len("Goodbye.") * 0.06, abs=0.4)
+
+
+def test_user_who_never_stops_hears_no_last_words_and_the_call_ends() -> None:
+    limits = options(max_call_s=10.0, last_words="Goodbye.")
+    call = over(Caller(Attentive(), limits).says("and then " * 99))
+    assert call.ended == pytest.approx(10.0 + 2 * GRACE_SECONDS, abs=0.3)
+
+
+def test_silence_after_the_last_prompt_ends_the_call() -> None:
+    limits = options(idle_s=5.0, idle_prompts=1, idle_ends=True, last_words="Goodbye.")
+    call = Caller(Attentive(), limits).waits(60.0).prepared()
+    with pytest.raises(CallOver, match="said nothing for 5 s, and was asked 1 times before"):
+        virtual_clock.run(call.hold())
+    check(call)
+    assert call.heard == [HELLO, "Goodbye."]
+    assert 10.0 < call.ended < 13.5
+
+
+def test_user_who_speaks_during_the_last_words_goes_on() -> None:
+    limits = options(idle_s=5.0, idle_prompts=1, idle_ends=True, last_words="I have to end this call now.")
+    caller = Caller(Attentive(), limits).waits(12.0).says("how is it?").hears_out().waits(4.0)
+    call = caller.call()
+    check(call)
+    assert call.heard[-1] == FORECAST
+
+
 # --- somebody never stops, or never begins --------------------------------------------------------------
 
 

@@ -207,7 +207,7 @@ class Pcm:
         """Return nothing: this wire holds no messages back."""
         return []
 
-    def goodbye(self, reason: str) -> Goodbye:
+    def goodbye(self, reason: str, code: str) -> Goodbye:
         """Return the end of a call that the server ends."""
         return Goodbye(reason)
 

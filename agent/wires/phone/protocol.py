@@ -226,7 +226,7 @@ class Phone:
         """Return the messages for held-back audio. Without them the last word would be cut off."""
         return self._send(self._waiting, shortest_ms=0)
 
-    def goodbye(self, reason: str) -> Goodbye:
+    def goodbye(self, reason: str, code: str) -> Goodbye:
         """Return the end of a call that the server ends."""
         return Goodbye(reason)
 

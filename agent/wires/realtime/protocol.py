@@ -282,16 +282,14 @@ class Realtime:
         """Return nothing: this wire holds no messages back."""
         return []
 
-    def goodbye(self, reason: str) -> Goodbye:
+    def goodbye(self, reason: str, code: str) -> Goodbye:
         """Return OpenAI's error for a call that has reached its limit: clients look for its code."""
         longest = self.options().max_call_s
         minutes, seconds = divmod(longest, 60.0)
         lasted = f"{longest:g} seconds" if seconds else f"{minutes:g} minutes"
         if reason == longest_call(longest):
             reason = f"Your session hit the maximum duration of {lasted}."
-        return Goodbye(
-            reason, CloseCode.GOING_AWAY, [failure(ProtocolError(reason, "session_expired"), None)]
-        )
+        return Goodbye(reason, CloseCode.GOING_AWAY, [failure(ProtocolError(reason, code), None)])
 
     def _playing(self, type_: str, **fields: Any) -> list[ServerEvent]:
         """Return the event that pauses or resumes playback. Only clients that hold their audio get it.

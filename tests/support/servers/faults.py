@@ -17,9 +17,10 @@ from support.serving import PATIENCE, Server, Talk, serving
 
 PLUGIN = {
     "METADATA": "Metadata-Version: 2.1\nName: faulty-models\nVersion: 1.0\n",
-    "entry_points.txt": "[rejoinder.models]\nfaulty = support.servers.faulty_models:opened\n",
+    "entry_points.txt": "[rejoinder.models]\nfaulty = support.servers.faulty_models:opened\n"
+    "frozen = support.servers.frozen_models:opened\n",
 }
-"""The files of an installed distribution with the models of ``faulty_models.py``."""
+"""The files of an installed distribution with the models of ``faulty_models.py`` and ``frozen_models.py``."""
 FAULTY = {"stt": "faulty:stt", "llm": "faulty:llm", "tts": "faulty:tts"}
 
 

@@ -1,0 +1,204 @@
+"""The watch of calls: what freezes ends with a reason for its caller, a line in the log and a number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.servers.faults import faulty_serving, metric, talking
+from support.servers.faulty_models import HANG_VARIABLE
+from support.serving import Server, Talk, serving
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
+
+from rejoinder.agent.server.operating.call_watch import (
+    ENDLESS,
+    LATE_SECONDS,
+    STUCK,
+    CallLimits,
+    Overdue,
+    overdue,
+)
+from rejoinder.agent.settings.supervision import LAST_WORDS
+from rejoinder.pipeline import EndOfTurn, Options, SpeechStarted
+from rejoinder.pipeline.call_timer import longest_silence
+from rejoinder.pipeline.options import Endpointing
+from rejoinder.pipeline.pulse import Pulse
+
+LIMIT = "1.5"
+"""The setting ``max_stuck_s``."""
+
+
+def type_in(call: Talk, words: str) -> None:
+    """Type something that asks for an answer."""
+    content = [{"type": "input_text", "text": words}]
+    call.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
+    call.send("response.create")
+
+
+def say_loudly(call: Talk) -> None:
+    """Send half a second at full scale, and then ten seconds of silence."""
+    wave = np.repeat(np.array([32767, -32767], "<i2"), 60)
+    loud = np.concatenate((np.tile(wave, 100), np.zeros(240_000, "<i2")))
+    for chunk in np.array_split(loud, 100):
+        call.append(chunk.tobytes())
+
+
+def ended(server: Server, call: Talk, why: str = "stuck") -> dict[str, Any]:
+    """Wait for the end of a call; return its last error. The server says why everywhere."""
+    with pytest.raises(ConnectionClosed) as closed:
+        while True:
+            call.event()
+    error: dict[str, Any] = next(event["error"] for event in reversed(call.seen) if event["type"] == "error")
+    assert closed.value.rcvd is not None and closed.value.rcvd.reason == error["message"]
+    assert closed.value.rcvd.code == (CloseCode.INTERNAL_ERROR if why == "stuck" else CloseCode.GOING_AWAY)
+    assert f"is ended from outside: {error['message']}" in server.log.read_text()
+    assert metric(server, "ended_calls_total", why=why) == 1
+    return error
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("role", ["vad", "stt", "llm", "tts"])
+def test_stage_that_freezes_ends_its_call_and_no_other(tmp_path: Path, role: str) -> None:
+    with faulty_serving(tmp_path, max_stuck_s=LIMIT, **{role: f"frozen:{role}"}) as server:
+        with talking(server) as others, Talk(server) as victim:
+            others.answered(1)
+            if role in ("vad", "stt"):
+                say_loudly(victim)
+            else:
+                type_in(victim, "Please freeze." if role == "tts" else "The model freeze.")
+            error = ended(server, victim)
+            others.answered(1)
+        assert (error["code"], error["message"]) == ("server_error", STUCK.format(float(LIMIT)))
+        if role == "llm":  # the voice works, so the caller is told
+            said = [event["transcript"] for event in victim.seen if event["type"].endswith("transcript.done")]
+            assert said[-1] == LAST_WORDS
+        server.wait_idle()
+
+
+@pytest.mark.server
+def test_engine_thread_that_hangs_ends_the_call_where_no_step_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HANG_VARIABLE, "20")
+    with faulty_serving(tmp_path, max_stuck_s=LIMIT, max_step_s="0") as server, Talk(server) as victim:
+        type_in(victim, "Please hang now.")
+        assert ended(server, victim)["message"] == STUCK.format(float(LIMIT))
+        server.wait_idle()
+
+
+@pytest.mark.server
+def test_long_answer_and_a_caller_who_stops_sending_are_not_stuck(tmp_path: Path) -> None:
+    llm = f"scripted:llm|{'It goes on and on. ' * 6}"
+    with serving(tmp_path, llm=llm, max_stuck_s="0.5") as server, Talk(server) as talk:
+        talk.speak(pause=0.1)  # no silence follows yet, so the turn does not end
+        with pytest.raises(TimeoutError):
+            while True:
+                talk.event(2.0)
+        talk.append(bytes(3 * 48_000))
+        assert talk.until("response.done")["response"]["status"] == "completed"
+        assert metric(server, "ended_calls_total") == 0
+
+
+@pytest.mark.server
+def test_speech_without_an_end_ends_the_call(tmp_path: Path) -> None:
+    settings = {"max_turn_s": "1", "max_endless_turns": "3", "last_words": ""}
+    with serving(tmp_path, **settings) as server, Talk(server) as talk:
+        talk.speak(seconds=8.0, pause=0.0)
+        error = ended(server, talk, "endless")
+        assert (error["code"], error["message"]) == ("session_expired", ENDLESS.format(3))
+
+
+@pytest.mark.server
+def test_caller_who_says_nothing_is_asked_and_then_told_goodbye(tmp_path: Path) -> None:
+    (tmp_path / "rejoinder.toml").write_text("idle_s = 0.5\nidle_prompts = 1\nidle_ends = true\n")
+    with serving(tmp_path, llm="scripted:llm|Hello?") as server, Talk(server) as talk:
+        with pytest.raises(ConnectionClosed) as closed:
+            while True:
+                talk.event()
+        said = [event["transcript"] for event in talk.seen if event["type"].endswith("transcript.done")]
+        assert said == ["Hello?", LAST_WORDS]
+        assert talk.seen[-1]["error"]["message"] == longest_silence(0.5, 1)
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == CloseCode.GOING_AWAY
+        assert metric(server, "ended_calls_total") == 0
+
+
+# --- the decision ---------------------------------------------------------------------------------------
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Waiting:
+    """What is asked of a session. answering: whether the agent has to act."""
+
+    def __init__(self, **options: Any) -> None:
+        self.options = Options(**options)
+        self.answering = False
+
+
+def begun(clock: Clock, **options: Any) -> tuple[Pulse, Waiting]:
+    pulse, session = Pulse(clock), Waiting(**options)
+    pulse.begin(session)  # type: ignore[arg-type]
+    return pulse, session
+
+
+ALL = CallLimits(10.0, 2, "Goodbye.")
+
+
+def test_call_is_stuck_where_it_owes_a_sign_of_life() -> None:
+    clock = Clock()
+    pulse, session = begun(clock)
+    clock.now += 1000.0
+    assert overdue(pulse, ALL) is None, "nobody says anything"
+    pulse.take(EndOfTurn("hello", 16_000))
+    session.answering = True
+    clock.now += 9.0
+    assert overdue(pulse, ALL) is None
+    pulse.leave()
+    clock.now += 20.0
+    assert overdue(pulse, ALL) is None, "the client is away"
+    pulse.come_back()
+    clock.now += 10.0
+    assert overdue(pulse, ALL) is Overdue.STUCK
+    assert overdue(pulse, CallLimits(0.0, 0, "")) is None
+
+
+def test_call_that_takes_no_audio_is_stuck() -> None:
+    clock = Clock()
+    pulse, _ = begun(clock)
+    pulse.hear()
+    clock.now += 10.0
+    assert overdue(pulse, ALL) is Overdue.STUCK
+    pulse.heard()
+    assert overdue(pulse, ALL) is None
+
+
+def test_turn_that_ends_by_itself_is_not_endless() -> None:
+    pulse, _ = begun(Clock(), endpointing=Endpointing(max_turn_ms=10_000))
+    second = 16_000
+    for begin, end in ((0, 10), (10, 20)):
+        pulse.take(SpeechStarted(begin * second))
+        pulse.take(EndOfTurn("la la", end * second))
+        assert overdue(pulse, ALL) is (Overdue.ENDLESS if end == 20 else None)
+    pulse.take(SpeechStarted(20 * second))
+    pulse.take(EndOfTurn("hello", 25 * second))
+    assert overdue(pulse, ALL) is None
+
+
+def test_call_that_does_not_end_by_itself_is_too_long() -> None:
+    clock = Clock()
+    pulse, _ = begun(clock, max_call_s=60.0)
+    clock.now += 60.0 + LATE_SECONDS - 0.1
+    assert overdue(pulse, ALL) is None
+    clock.now += 0.2
+    assert overdue(pulse, ALL) is Overdue.TOO_LONG

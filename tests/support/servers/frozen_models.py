@@ -1,0 +1,117 @@
+"""Models of another distribution that stop in the middle for ever: in a coroutine, without an error.
+
+The voice and the language model stop at a word, the recogniser and voice activity detection at loud audio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+import numpy as np
+from support.servers.faulty_models import FULL_SCALE, LETTER_SECONDS, VOICE_RATE
+
+from rejoinder.models.scripted import (
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedSttStream,
+    ScriptedVad,
+    ScriptedVadStream,
+)
+from rejoinder.pipeline.audio.chunk import AudioChunk
+from rejoinder.pipeline.errors import ModelError
+from rejoinder.pipeline.interfaces import Message, Transcript
+
+STOP = "freeze"
+"""The word at which the voice stops; behind "model" the language model does."""
+
+
+async def stop() -> None:
+    """Wait for ever. Only cancelling ends it."""
+    await asyncio.get_running_loop().create_future()
+
+
+class FrozenLlm(ScriptedLlm):
+    """Repeats the user's last sentence."""
+
+    async def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        """Stream the words. Closing the generator stops it."""
+        words = messages[-1]["content"].strip()
+        yield "Well, "
+        if f"model {STOP}" in words:
+            await stop()
+        yield words
+
+
+class FrozenVoice:
+    """Says each clause as a tone."""
+
+    async def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
+        """Yield the audio of one clause. Closing the generator cancels it."""
+        if STOP in text.lower():
+            await stop()
+        times = np.arange(int(len(text) * LETTER_SECONDS * VOICE_RATE)) / VOICE_RATE
+        tone = (9_000 * np.sin(2 * np.pi * 220 * times)).astype("<i2")
+        yield AudioChunk(tone.tobytes(), VOICE_RATE, 0)
+
+
+def is_loud(chunk: AudioChunk) -> bool:
+    """Return whether audio is at full scale."""
+    return float(np.abs(chunk.samples()).max(initial=0.0)) >= FULL_SCALE
+
+
+class FrozenVad(ScriptedVad):
+    """Judges all sessions together."""
+
+    def stream(self) -> ScriptedVadStream:
+        """Open the state of one session."""
+        return FrozenVadStream()
+
+
+class FrozenVadStream(ScriptedVadStream):
+    """The VAD state of one session."""
+
+    async def feed_together(self, chunk: AudioChunk) -> list[tuple[int, float]]:
+        """Return what ``feed`` returns."""
+        if is_loud(chunk):
+            await stop()
+        return self.feed(chunk)
+
+
+class FrozenStt(ScriptedStt):
+    """Hears one sentence."""
+
+    def __init__(self) -> None:
+        super().__init__(["tell me about the weather"])
+
+    def stream(self) -> ScriptedSttStream:
+        """Open the state of one session."""
+        return FrozenSttStream(self)
+
+
+class FrozenSttStream(ScriptedSttStream):
+    """The state of one session."""
+
+    loud = False
+
+    def feed(self, chunk: AudioChunk) -> None:
+        """Add audio of the turn."""
+        super().feed(chunk)
+        self.loud = self.loud or is_loud(chunk)
+
+    async def transcribe(self, is_final: bool) -> Transcript:
+        """Return the words. Cancelling changes nothing."""
+        if self.loud:
+            await stop()
+        return await super().transcribe(is_final)
+
+
+KINDS = {"vad": FrozenVad, "stt": FrozenStt, "llm": FrozenLlm, "tts": FrozenVoice}
+"""The models, by their roles."""
+
+
+def opened(argument: str, threads: int) -> object:
+    """Open one of ``KINDS``. Raises ModelError for another name."""
+    if argument not in KINDS:
+        raise ModelError("frozen", f"there is no {argument!r}; there are {', '.join(KINDS)}")
+    return KINDS[argument]()
