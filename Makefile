@@ -22,7 +22,7 @@ STAMP := $(VENV)/.installed-$(SUFFIX)
 INSTALL = PYTHONWARNINGS='ignore:Editable installation' $(BIN)/python -m pip install --quiet --only-binary=:all: \
 	--no-binary=rejoinder
 
-.PHONY: setup run demo test test-fast test-clients test-vllm test-scale test-images fuzz check sbom bench clean weights \
+.PHONY: setup run demo test test-fast test-clients test-vllm test-scale test-images fuzz check audit sbom bench clean weights \
 	docs docs-check
 
 setup: weights
@@ -179,6 +179,21 @@ check: $(VENV)/.dev-$(SUFFIX)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# Known vulnerabilities of all that is installed. The tool has an environment of its own. AUDIT=--offline-ok lets it pass
+# where no service answers; it says so then. The licences are a test (tests/packaging/test_licences.py).
+TOOLS := $(VENV)/audit
+AUDIT ?=
+
+$(TOOLS)/.installed: | $(BIN)/python
+	@echo "Installing pip-audit into $(TOOLS)"
+	@$(PYTHON) -m venv --without-pip $(TOOLS)
+	@$(BIN)/python -m pip --python $(TOOLS)/bin/python install --quiet --only-binary=:all: 'pip-audit>=2.9,<3'
+	@touch $@
+
+audit: $(VENV)/.dev-$(SUFFIX) $(TOOLS)/.installed
+	@$(TOOLS)/bin/python tests/support/release/vulnerabilities.py $(AUDIT) \
+		$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
 # The bill of materials of a release: what a server of the wheel in dist/ is made of (python -m build makes the wheel).
 SBOM_EXTRAS ?= all,redis,guard,otel

@@ -16,6 +16,8 @@ LONGEST = (
     "models/tts/test_voices.py",
     "server/test_calls.py",
     "server/test_tls.py",
+    "server/faults/test_call_watch.py",
+    "server/faults/test_bad_network.py",
     "models/weights/test_weights.py",
     "server/page/test_layout.py",
     "bench/test_load.py",
