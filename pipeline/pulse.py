@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rejoinder.pipeline.audio.chunk import RATE
-from rejoinder.pipeline.events import EndOfTurn, Event, NothingSaid, SpeechStarted
+from rejoinder.pipeline.events import (
+    EndOfTurn,
+    Event,
+    NothingSaid,
+    ReplyAudio,
+    ReplyDone,
+    ReplyText,
+    SpeechStarted,
+)
+from rejoinder.pipeline.options import Options
 from rejoinder.pipeline.session import Session
 
 Clock = Callable[[], float]
@@ -25,10 +35,11 @@ class Pulse:
         self.endless = 0
         self._clock = clock
         self._session: Session | None = None
-        self._began = self._last = clock()
-        self._hearing: float | None = None
-        self._away = False
-        self._turn = 0  # the sample at which the user's turn began
+        self._began = clock()
+        self._owed: float | None = None
+        self._written = 0
+        self._waits: dict[int, float] = {}
+        self._turn: int | None = None  # the sample at which the user's turn began
 
     @property
     def lasted(self) -> float:
@@ -42,44 +53,48 @@ class Pulse:
 
     def begin(self, session: Session) -> None:
         """Take the session of the call."""
-        self._session, self._last = session, self._clock()
+        self._session = session
 
-    def hear(self) -> None:
-        """Record that the session is given audio, until ``heard``."""
-        self._hearing = self._clock()
-
-    def heard(self) -> None:
-        """Record that it has taken the audio."""
-        self._hearing = None
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Record for the length of the block that something waits for the session."""
+        token = object()
+        self._waits[id(token)] = self._clock()
+        try:
+            yield
+        finally:
+            del self._waits[id(token)]
 
     def take(self, event: Event) -> None:
         """Record an event of the session."""
-        self._last = self._clock()
         match event:
             case SpeechStarted(at):
                 self._turn = at
             case EndOfTurn(_, at) | NothingSaid(at):
-                is_endless = (at - self._turn) / RATE >= ENDLESS_SHARE * self._longest_turn
-                self.endless = self.endless + 1 if is_endless else 0
-                self._turn = at  # endless speech goes on without another start
+                self._end_turn(at)
+            case ReplyText() | ReplyAudio() | ReplyDone():
+                self._owed = None  # until the next look
 
-    @property
-    def _longest_turn(self) -> float:
-        return self._session.options.endpointing.max_turn_ms / 1000.0 if self._session else 0.0
-
-    def leave(self) -> None:
-        """Record that the client is away: nothing plays until it is back."""
-        self._away = True
-
-    def come_back(self) -> None:
-        """Record that the client is back."""
-        self._away, self._last = False, self._clock()
+    def look(self) -> None:
+        """Ask the session whether it owes something. Call this again and again."""
+        if self._session is None:
+            return
+        written = self._session.written
+        if not self._session.owes or written != self._written:
+            self._owed = None
+        elif self._owed is None:
+            self._owed = self._clock()
+        self._written = written
 
     @property
     def stuck(self) -> float:
-        """Seconds for which the session has taken no audio, or has owed an answer and shown no sign of it."""
-        now = self._clock()
-        waits = [] if self._hearing is None else [now - self._hearing]
-        if self._session is not None and self._session.answering and not self._away:
-            waits.append(now - self._last)
-        return max(waits, default=0.0)
+        """Seconds without a sign of life while the session owes one, or while something waits for it."""
+        since = [*self._waits.values(), *([] if self._owed is None else [self._owed])]
+        return self._clock() - min(since) if since else 0.0
+
+    def _end_turn(self, at: int) -> None:
+        options = self._session.options if self._session else Options()
+        begin, self._turn = self._turn, None  # None: the client ends the turns, or there was none
+        longest = options.endpointing.max_turn_ms / 1000.0
+        is_endless = begin is not None and (at - begin) / RATE >= ENDLESS_SHARE * longest
+        self.endless = self.endless + 1 if is_endless and options.create_response else 0

@@ -106,10 +106,26 @@ class Session:
         return self.floor.floor is Floor.NOBODY and self._replies.idle
 
     @property
-    def answering(self) -> bool:
-        """Whether a reply is pending that waits for neither the user nor the client."""
-        waits = self.floor.floor not in (Floor.NOBODY, Floor.AGENT) or self._replies.current.held
-        return not waits and not self._replies.idle
+    def owes(self) -> bool:
+        """Whether the user waits for the session: for the words of a pause, or for a reply.
+
+        Not while the session itself waits for the user, or the client is away. Replies out of band do not
+        count.
+        """
+        current = self._replies.current
+        match self.floor.floor:
+            case Floor.PAUSE:
+                return self.floor.is_unheard
+            case Floor.NOBODY | Floor.AGENT:
+                return not current.held and (current.committed or self._replies.is_next_wanted)
+            case Floor.USER:  # where the client ends the turns, the user always has the floor
+                return self.floor.manual and current.committed and not current.held
+        return False
+
+    @property
+    def written(self) -> int:
+        """The tokens of the current reply so far, thoughts included; 0 between replies."""
+        return self.reply.generation.tokens if self.reply else 0
 
     @property
     def floor_is_free(self) -> bool:
@@ -304,6 +320,7 @@ class Session:
     def _react(self, event: FloorEvent | PartialTranscript) -> None:
         match event:
             case SpeechStarted():
+                self._timer.user_began()
                 self._emit(event)  # before the ReplyDone of the reply that it interrupts
                 self._stop_overlap_timer()
                 self._replies.yield_to_user()
@@ -341,17 +358,21 @@ class Session:
         self._emit(event)
 
     def _watch(self) -> Coroutine[Any, Any, None]:
-        acts = self._is_quiet, self._prompt, self._part
+        acts = self._is_quiet, self._awaits_tool, self._prompt, self._part
         return watch(self._timer, lambda: self.options, *acts, self._configured)
 
     def _is_quiet(self) -> bool:
         return self.at_rest and not self._replies.current.held
+
+    def _awaits_tool(self) -> bool:
+        return bool(self.history.pending)
 
     def _prompt(self, seconds: float) -> None:
         self._emit(NobodySpoke(max(0, self.received - int(seconds * RATE)), self.received))
         self._replies.prompt(self.options.idle_cue)
 
     def _part(self, words: str) -> None:
+        self._end_overlap()
         self.respond(ReplyRequest(words=words, interruptible=False))
 
     def _end_overlap(self) -> None:

@@ -22,7 +22,7 @@ class SupervisionSettings(BaseModel):
         description="spoken before a call ends for its length or for silence; empty: nothing",
     )
     max_stuck_s: float = Field(
-        60.0,
+        180.0,
         ge=0.0,
         le=86_400.0,
         description="seconds without a sign of life after which a call that owes one ends; 0: never",

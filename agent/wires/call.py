@@ -202,8 +202,9 @@ class Call:
             came = await self._socket.receive()
             self._messages += len(came) if isinstance(came, list) else 1
             if isinstance(came, ConnectionChange):
-                if not await self._outlast(session, came):
-                    return
+                with self.pulse.waiting():
+                    if not await self._outlast(session, came):
+                        return
                 continue
             if isinstance(came, Disconnected):
                 self.feed.reason = came.farewell()
@@ -211,11 +212,13 @@ class Call:
             ends_in_audio = False
             for number, frame in enumerate(came, 1):
                 answers = self._wire.receive(frame, number < len(came))
-                await self._carry_out(session, answers)
+                with self.pulse.waiting():
+                    await self._carry_out(session, answers)
                 ends_in_audio = bool(answers) and isinstance(answers[-1], Hear | ReadMore)
                 while answers and isinstance(answers[-1], ReadMore):
                     answers = self._wire.read_more()
-                    await self._carry_out(session, answers)
+                    with self.pulse.waiting():
+                        await self._carry_out(session, answers)
             if ends_in_audio:
                 await asyncio.sleep(0)  # let the session take the audio,
                 await asyncio.sleep(0)  # and let the VAD run it in one batch with other calls' audio
@@ -246,7 +249,6 @@ class Call:
                     self.feed.reason = end.farewell()
                     return False
                 self._played = session.hold(since)
-                self.pulse.leave()
                 if reason:
                     self.log.lose(reason, seconds)
             case ClientAway(seconds):
@@ -257,7 +259,6 @@ class Call:
             case Resumed(client, catch_up):
                 self.log.come_back(client)
                 await catch_up(self._played, session.release)
-                self.pulse.come_back()
                 self._began = self._last_active = asyncio.get_running_loop().time()
             case Gone(reason):
                 self.feed.reason = reason
@@ -283,9 +284,7 @@ class Call:
                 if self._meter:
                     self._meter(len(answer.pcm) / 2 / RATE)
                 self._recorder.hear(answer.pcm)
-                self.pulse.hear()
                 await session.hear(answer.pcm)
-                self.pulse.heard()
             else:
                 await self._execute(session, answer)
         if messages:

@@ -20,7 +20,8 @@ CLIENT_BUFFER_SECONDS = 0.3
 class Departure:
     """Ends one call, once ``begin`` is called.
 
-    speaks: whether the caller hears a goodbye; False where the conversation goes on at another server.
+    speaks: whether the caller hears a goodbye when the server ends; False where the conversation goes on at
+    another one.
     """
 
     def __init__(self) -> None:
@@ -41,7 +42,7 @@ class Departure:
         """
         if self.begun:
             return
-        self._words = words.strip() if self.speaks else ""
+        self._words = words.strip() if self.speaks or error else ""
         self._error = error or self._error
         self._begun.set()
 
@@ -55,7 +56,10 @@ class Departure:
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_SECONDS):
                 if self._words:
-                    session.respond(ReplyRequest(words=self._words))
+                    orderly = isinstance(self._error, Departed)
+                    if not orderly:  # there may be no end of the user's turn
+                        session.clear_audio()
+                    session.respond(ReplyRequest(words=self._words, interruptible=orderly))
                     while not session.at_rest or playing():  # noqa: ASYNC110 - play-out has no event
                         await asyncio.sleep(PLAYOUT_CHECK_SECONDS)
                     await asyncio.sleep(CLIENT_BUFFER_SECONDS)

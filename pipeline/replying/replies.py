@@ -76,10 +76,11 @@ class Replies:
     @property
     def idle(self) -> bool:
         """Whether there is no reply, requested and owed ones included."""
-        return self.current.reply is None and not self._is_next_wanted
+        return self.current.reply is None and not self.is_next_wanted
 
     @property
-    def _is_next_wanted(self) -> bool:
+    def is_next_wanted(self) -> bool:
+        """Whether a reply is requested or owed that has not begun."""
         return bool(self._owed or self._owed_failure) or self._requested is not None
 
     @property
@@ -92,7 +93,7 @@ class Replies:
     def may_begin(self) -> bool:
         """Whether another reply cuts none off: there is none, or all of its audio is sent."""
         reply = self.current.reply
-        return not self._is_next_wanted and (reply is None or (reply.committed and reply.outcome.ended))
+        return not self.is_next_wanted and (reply is None or (reply.committed and reply.outcome.ended))
 
     @property
     def may_fill(self) -> bool:
@@ -196,6 +197,7 @@ class Replies:
         elif self._options.create_response or requested:
             self._answer(text, key)
         else:
+            self.drop_guess()  # replies may have been turned off since it began
             self._history.add_user(text, key)
             self._floor.agent.finished()
 
@@ -289,7 +291,7 @@ class Replies:
         unheard: these seconds by the number of the reply.
         """
         self._out_of_band.resume()
-        self._disconnection.end(unheard, self._is_next_wanted)
+        self._disconnection.end(unheard, self.is_next_wanted)
 
     def close(self) -> None:
         """Cancel all replies; ``cancelled`` holds the tasks that have not ended."""

@@ -110,6 +110,11 @@ class Endpointer:
         return self._turn.pause.start if self._turn and self._turn.pause else None
 
     @property
+    def is_unheard(self) -> bool:
+        """Whether the user pauses in a turn, and the words before the pause are not known yet."""
+        return self._turn is not None and self._turn.pause is not None and self._turn.pause.words is None
+
+    @property
     def quiet_from(self) -> int | None:
         """Sample at which the silence of the pause begins: ``pause``, or sooner if the level fell before."""
         return self._turn.pause.quiet_from if self._turn and self._turn.pause else None

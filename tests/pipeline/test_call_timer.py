@@ -30,6 +30,7 @@ from rejoinder.pipeline import (
     ReplyStarted,
     SpeechStarted,
 )
+from rejoinder.pipeline.budget import BudgetLimit, BudgetPlan, Budgets
 from rejoinder.pipeline.call_timer import GRACE_SECONDS, CallTimer, Due
 from rejoinder.pipeline.options import IDLE_CUE
 
@@ -175,7 +176,7 @@ def test_user_who_never_stops_hears_no_last_words_and_the_call_ends() -> None:
 def test_silence_after_the_last_prompt_ends_the_call() -> None:
     limits = options(idle_s=5.0, idle_prompts=1, idle_ends=True, last_words="Goodbye.")
     call = Caller(Attentive(), limits).waits(60.0).prepared()
-    with pytest.raises(CallOver, match="said nothing for 5 s, and was asked 1 times before"):
+    with pytest.raises(CallOver, match="was asked, and has said nothing for another 5 s"):
         virtual_clock.run(call.hold())
     check(call)
     assert call.heard == [HELLO, "Goodbye."]
@@ -188,6 +189,37 @@ def test_user_who_speaks_during_the_last_words_goes_on() -> None:
     call = caller.call()
     check(call)
     assert call.heard[-1] == FORECAST
+
+
+def test_last_words_of_the_length_are_said_once_beside_a_budget() -> None:
+    """A budget that is spent meanwhile begins no second goodbye, and the words do not begin anew."""
+    budget = Budgets(BudgetPlan(call=BudgetLimit(tokens=1), words="The budget is spent.")).of("")
+    wanted = options(max_call_s=8.0, last_words="Goodbye.", budget=budget)
+    timer = CallTimer()
+    timer.look(0.0, True, wanted)
+    assert timer.look(8.0, True, wanted) is Due.GOODBYE and timer.words == "Goodbye."
+    budget.spend(2)
+    looks = [timer.look(now, False, wanted) for now in (8.1, 12.0, 17.9, 18.1)]
+    assert looks == [None, None, None, Due.END]
+
+
+def test_budget_that_was_parted_with_is_not_parted_with_again_at_the_longest_duration() -> None:
+    budget = Budgets(BudgetPlan(call=BudgetLimit(tokens=1), words="The budget is spent.")).of("")
+    wanted = options(max_call_s=8.0, last_words="Goodbye.", budget=budget)
+    timer = CallTimer()
+    timer.look(0.0, True, wanted)
+    budget.spend(2)
+    assert timer.look(17.0, True, wanted) is Due.GOODBYE and timer.words == "The budget is spent."
+    budget.parted = True
+    assert timer.look(18.1, False, wanted) is Due.END
+
+
+def test_tool_that_runs_is_no_silence() -> None:
+    timer, wanted = CallTimer(), options(idle_s=2.0, idle_prompts=1, idle_ends=True)
+    assert [timer.look(now, True, wanted, awaited=True) for now in (0.0, 2.0, 30.0)] == [None, None, None]
+    assert [timer.look(now, True, wanted) for now in (31.0, 33.0, 34.0, 36.0)] == [
+        None, Due.PROMPT, None, Due.END,
+    ]  # fmt: skip
 
 
 # --- somebody never stops, or never begins --------------------------------------------------------------

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 
 from rejoinder.agent.wires.call import Call
 from rejoinder.agent.wires.departure import LAST_WORDS_SECONDS
@@ -18,7 +19,9 @@ from rejoinder.pipeline.pulse import Pulse
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
-"""Longest interval between two looks at all calls, in seconds."""
+"""Interval between two looks at all calls, in seconds."""
+LATE_LOOK_SECONDS = 2.0
+"""A look that comes this much later, in seconds, shows that the process stood still, and no call alone."""
 LATE_SECONDS = 2 * GRACE_SECONDS + 5.0
 """A call that lasts this much longer than ``max_call_s`` has not ended by itself, in seconds."""
 END_SECONDS = LAST_WORDS_SECONDS + 5.0
@@ -68,17 +71,23 @@ class CallWatch:
     async def run(self, calls: Callable[[], Iterable[Call]]) -> None:
         """Look at all calls, again and again, until cancelled."""
         loop = asyncio.get_running_loop()
-        interval = min(LOOK_SECONDS, (self._limits.stuck_s or LOOK_SECONDS) / 2)
+        late, last = -inf, loop.time()
         while True:
-            await asyncio.sleep(interval)
-            running = list(calls())
+            await asyncio.sleep(LOOK_SECONDS)
+            now, before, last = loop.time(), last, loop.time()
+            if now - before > LOOK_SECONDS + LATE_LOOK_SECONDS:  # the process stood still, and not a call
+                late = now
+            rested = now - late > self._limits.stuck_s
+            running = set(calls())
             self._ending = {call: at for call, at in self._ending.items() if call in running}
             for call in running:
+                call.pulse.look()
                 if call in self._ending:
-                    self._check_end(call, loop.time())
+                    self._check_end(call, now)
                 elif not call.departure.begun and (why := overdue(call.pulse, self._limits)):
-                    self._end(call, why)
-                    self._ending[call] = loop.time()
+                    if rested or why is not Overdue.STUCK:
+                        self._end(call, why)
+                        self._ending[call] = now
 
     def _end(self, call: Call, why: Overdue) -> None:
         match why:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,16 @@ from rejoinder.agent.server.operating.call_watch import (
     overdue,
 )
 from rejoinder.agent.settings.supervision import LAST_WORDS
-from rejoinder.pipeline import EndOfTurn, Options, SpeechStarted
+from rejoinder.pipeline import EndOfTurn, NothingSaid, Options, ReplyText, SpeechStarted
 from rejoinder.pipeline.call_timer import longest_silence
 from rejoinder.pipeline.options import Endpointing
 from rejoinder.pipeline.pulse import Pulse
 
-LIMIT = "1.5"
+LIMIT = "4"
 """The setting ``max_stuck_s``."""
+
+LOUD = np.tile(np.repeat(np.array([32767, -32767], "<i2"), 60), 100).tobytes()
+"""Half a second at full scale."""
 
 
 def type_in(call: Talk, words: str) -> None:
@@ -40,14 +44,13 @@ def type_in(call: Talk, words: str) -> None:
 
 def say_loudly(call: Talk) -> None:
     """Send half a second at full scale, and then ten seconds of silence."""
-    wave = np.repeat(np.array([32767, -32767], "<i2"), 60)
-    loud = np.concatenate((np.tile(wave, 100), np.zeros(240_000, "<i2")))
-    for chunk in np.array_split(loud, 100):
-        call.append(chunk.tobytes())
+    call.append(LOUD)
+    for _ in range(100):
+        call.append(bytes(4_800))
 
 
-def ended(server: Server, call: Talk, why: str = "stuck") -> dict[str, Any]:
-    """Wait for the end of a call; return its last error. The server says why everywhere."""
+def ended(server: Server, call: Talk, why: str = "stuck", times: int = 1) -> dict[str, Any]:
+    """Wait for the end of a call; return its last error. times: how many calls have ended so."""
     with pytest.raises(ConnectionClosed) as closed:
         while True:
             call.event()
@@ -55,7 +58,7 @@ def ended(server: Server, call: Talk, why: str = "stuck") -> dict[str, Any]:
     assert closed.value.rcvd is not None and closed.value.rcvd.reason == error["message"]
     assert closed.value.rcvd.code == (CloseCode.INTERNAL_ERROR if why == "stuck" else CloseCode.GOING_AWAY)
     assert f"is ended from outside: {error['message']}" in server.log.read_text()
-    assert metric(server, "ended_calls_total", why=why) == 1
+    assert metric(server, "ended_calls_total", why=why) == times
     return error
 
 
@@ -72,9 +75,29 @@ def test_stage_that_freezes_ends_its_call_and_no_other(tmp_path: Path, role: str
             error = ended(server, victim)
             others.answered(1)
         assert (error["code"], error["message"]) == ("server_error", STUCK.format(float(LIMIT)))
-        if role == "llm":  # the voice works, so the caller is told
+        if role != "tts":  # the voice works, so the caller is told
             said = [event["transcript"] for event in victim.seen if event["type"].endswith("transcript.done")]
             assert said[-1] == LAST_WORDS
+        server.wait_idle()
+
+
+@pytest.mark.server
+def test_recogniser_that_freezes_is_noticed_without_more_audio(tmp_path: Path) -> None:
+    """The client ends the turn, and sends nothing more; another one gives a recording to transcribe."""
+    with faulty_serving(tmp_path, max_stuck_s=LIMIT, stt="frozen:stt") as server:
+        with Talk(server) as talk:
+            manual = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+            talk.send("session.update", session=manual)
+            talk.append(LOUD)
+            talk.send("input_audio_buffer.commit")
+            talk.send("response.create")
+            ended(server, talk)
+        with Talk(server) as talk:
+            content = [{"type": "input_audio", "audio": base64.b64encode(LOUD).decode()}]
+            talk.send(
+                "conversation.item.create", item={"type": "message", "role": "user", "content": content}
+            )
+            ended(server, talk, times=2)
         server.wait_idle()
 
 
@@ -92,11 +115,11 @@ def test_engine_thread_that_hangs_ends_the_call_where_no_step_is_given_up(
 @pytest.mark.server
 def test_long_answer_and_a_caller_who_stops_sending_are_not_stuck(tmp_path: Path) -> None:
     llm = f"scripted:llm|{'It goes on and on. ' * 6}"
-    with serving(tmp_path, llm=llm, max_stuck_s="0.5") as server, Talk(server) as talk:
+    with serving(tmp_path, llm=llm, max_stuck_s="2") as server, Talk(server) as talk:
         talk.speak(pause=0.1)  # no silence follows yet, so the turn does not end
         with pytest.raises(TimeoutError):
             while True:
-                talk.event(2.0)
+                talk.event(4.0)
         talk.append(bytes(3 * 48_000))
         assert talk.until("response.done")["response"]["status"] == "completed"
         assert metric(server, "ended_calls_total") == 0
@@ -104,10 +127,12 @@ def test_long_answer_and_a_caller_who_stops_sending_are_not_stuck(tmp_path: Path
 
 @pytest.mark.server
 def test_speech_without_an_end_ends_the_call(tmp_path: Path) -> None:
-    settings = {"max_turn_s": "1", "max_endless_turns": "3", "last_words": ""}
-    with serving(tmp_path, **settings) as server, Talk(server) as talk:
-        talk.speak(seconds=8.0, pause=0.0)
+    """Music does not stop, and does not drown the last words either."""
+    with serving(tmp_path, max_turn_s="1", max_endless_turns="3") as server, Talk(server) as talk:
+        talk.speak(seconds=30.0, pause=0.0)
         error = ended(server, talk, "endless")
+        said = [event["transcript"] for event in talk.seen if event["type"].endswith("transcript.done")]
+        assert said[-1] == LAST_WORDS
         assert (error["code"], error["message"]) == ("session_expired", ENDLESS.format(3))
 
 
@@ -120,7 +145,7 @@ def test_caller_who_says_nothing_is_asked_and_then_told_goodbye(tmp_path: Path) 
                 talk.event()
         said = [event["transcript"] for event in talk.seen if event["type"].endswith("transcript.done")]
         assert said == ["Hello?", LAST_WORDS]
-        assert talk.seen[-1]["error"]["message"] == longest_silence(0.5, 1)
+        assert talk.seen[-1]["error"]["message"] == longest_silence(0.5)
         assert closed.value.rcvd is not None and closed.value.rcvd.code == CloseCode.GOING_AWAY
         assert metric(server, "ended_calls_total") == 0
 
@@ -139,11 +164,12 @@ class Clock:
 
 
 class Waiting:
-    """What is asked of a session. answering: whether the agent has to act."""
+    """What is asked of a session. owes: whether the user waits for it. written: tokens of the reply."""
 
     def __init__(self, **options: Any) -> None:
         self.options = Options(**options)
-        self.answering = False
+        self.owes = False
+        self.written = 0
 
 
 def begun(clock: Clock, **options: Any) -> tuple[Pulse, Waiting]:
@@ -155,44 +181,68 @@ def begun(clock: Clock, **options: Any) -> tuple[Pulse, Waiting]:
 ALL = CallLimits(10.0, 2, "Goodbye.")
 
 
+def looked(pulse: Pulse, clock: Clock, seconds: float) -> Overdue | None:
+    """Let time pass, look twice a second, and return what is found at the end."""
+    for _ in range(int(2 * seconds)):
+        clock.now += 0.5
+        pulse.look()
+    return overdue(pulse, ALL)
+
+
 def test_call_is_stuck_where_it_owes_a_sign_of_life() -> None:
     clock = Clock()
     pulse, session = begun(clock)
-    clock.now += 1000.0
-    assert overdue(pulse, ALL) is None, "nobody says anything"
-    pulse.take(EndOfTurn("hello", 16_000))
-    session.answering = True
-    clock.now += 9.0
-    assert overdue(pulse, ALL) is None
-    pulse.leave()
-    clock.now += 20.0
-    assert overdue(pulse, ALL) is None, "the client is away"
-    pulse.come_back()
-    clock.now += 10.0
-    assert overdue(pulse, ALL) is Overdue.STUCK
+    assert looked(pulse, clock, 1000.0) is None, "nobody says anything"
+    session.owes = True
+    assert looked(pulse, clock, 9.0) is None
+    session.written = 1
+    assert looked(pulse, clock, 9.0) is None, "the model thinks"
+    pulse.take(ReplyText(1, "Well,"))
+    assert looked(pulse, clock, 9.0) is None
+    pulse.take(SpeechStarted(16_000))
+    assert looked(pulse, clock, 2.0) is Overdue.STUCK, "the user's voice is no sign of life of the pipeline"
     assert overdue(pulse, CallLimits(0.0, 0, "")) is None
+    session.owes = False
+    assert looked(pulse, clock, 1.0) is None
 
 
 def test_call_that_takes_no_audio_is_stuck() -> None:
     clock = Clock()
     pulse, _ = begun(clock)
-    pulse.hear()
-    clock.now += 10.0
-    assert overdue(pulse, ALL) is Overdue.STUCK
-    pulse.heard()
-    assert overdue(pulse, ALL) is None
+    with pulse.waiting():
+        with pulse.waiting():
+            assert looked(pulse, clock, 9.0) is None
+        assert looked(pulse, clock, 1.0) is Overdue.STUCK
+    assert looked(pulse, clock, 100.0) is None
 
 
-def test_turn_that_ends_by_itself_is_not_endless() -> None:
+SECOND = 16_000
+
+
+@pytest.mark.parametrize(
+    ("turns", "is_endless"),
+    [
+        ([(0, 10), (10, 20)], True),
+        ([(0, 10), (10, 19)], False),
+        ([(0, 10), (10, 15), (15, 25)], False),
+        ([(None, 10), (None, 90)], False),  # the client ends the turns
+    ],
+)
+def test_turns_that_are_cut_are_endless(turns: list[tuple[int | None, int]], is_endless: bool) -> None:
     pulse, _ = begun(Clock(), endpointing=Endpointing(max_turn_ms=10_000))
-    second = 16_000
-    for begin, end in ((0, 10), (10, 20)):
-        pulse.take(SpeechStarted(begin * second))
-        pulse.take(EndOfTurn("la la", end * second))
-        assert overdue(pulse, ALL) is (Overdue.ENDLESS if end == 20 else None)
-    pulse.take(SpeechStarted(20 * second))
-    pulse.take(EndOfTurn("hello", 25 * second))
-    assert overdue(pulse, ALL) is None
+    for begin, end in turns:
+        if begin is not None:
+            pulse.take(SpeechStarted(begin * SECOND))
+        pulse.take(EndOfTurn("la la", end * SECOND))
+    assert (overdue(pulse, ALL) is Overdue.ENDLESS) == is_endless
+
+
+def test_sound_without_words_is_no_end_of_endless_speech() -> None:
+    pulse, _ = begun(Clock(), endpointing=Endpointing(max_turn_ms=10_000))
+    for begin in (0, 10):
+        pulse.take(SpeechStarted(begin * SECOND))
+        pulse.take(NothingSaid((begin + 10) * SECOND))
+    assert overdue(pulse, ALL) is Overdue.ENDLESS
 
 
 def test_call_that_does_not_end_by_itself_is_too_long() -> None:
