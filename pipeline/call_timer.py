@@ -31,7 +31,7 @@ class CallTimer:
     """Decides what is due from the length of the silence and of the call. Times are in seconds.
 
     prompts: number of prompts since the user last spoke. words: the last words, once they are due, "" for
-    none. reason: why the call ends, once that is due.
+    none. reason: why the call ends, once that is due. silent: whether it ends because the user says nothing.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class CallTimer:
         self._spent: float | None = None
         self._spent_parted: float | None = None
         self._parted: float | None = None
-        self._silent = False  # whether the call ends because its user says nothing
+        self.silent = False
 
     @property
     def parting(self) -> bool:
@@ -71,7 +71,7 @@ class CallTimer:
             self._since = None
             return Due.PROMPT
         if options.idle_ends and self.prompts >= options.idle_prompts:
-            self._silent = True
+            self.silent = True
             return self._part(now, longest_silence(options.idle_s), options)
         return None
 
@@ -96,8 +96,8 @@ class CallTimer:
 
     def user_began(self) -> None:
         """Record that the user begins to speak: a silence ends no call then."""
-        if self._silent:
-            self._parted, self._silent = None, False
+        if self.silent:
+            self._parted, self.silent = None, False
 
     def user_spoke(self) -> None:
         """Record that the user has spoken or typed, and reset ``prompts``."""

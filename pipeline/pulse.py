@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -31,7 +30,7 @@ class Pulse:
     endless: turns in a row that were ended for their length, while the user spoke.
     """
 
-    def __init__(self, clock: Clock = time.monotonic) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.endless = 0
         self._clock = clock
         self._session: Session | None = None

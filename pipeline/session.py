@@ -68,7 +68,6 @@ class Session:
         self.floor.configure(self.options)
         self.events: Channel[Event] = Channel(2 * CONTROL_PLACES, "events")
         self._replies = Replies(models, self.options, self.history, self.floor, self.events, self._emit)
-        self._cancelled = self._replies.cancelled
         self._user_audio = UserAudio()
         self._overlap_timer: asyncio.TimerHandle | None = None
         self._overflown = asyncio.Event()
@@ -107,20 +106,8 @@ class Session:
 
     @property
     def owes(self) -> bool:
-        """Whether the user waits for the session: for the words of a pause, or for a reply.
-
-        Not while the session itself waits for the user, or the client is away. Replies out of band do not
-        count.
-        """
-        current = self._replies.current
-        match self.floor.floor:
-            case Floor.PAUSE:
-                return self.floor.is_unheard
-            case Floor.NOBODY | Floor.AGENT:
-                return not current.held and (current.committed or self._replies.is_next_wanted)
-            case Floor.USER:  # where the client ends the turns, the user always has the floor
-                return self.floor.manual and current.committed and not current.held
-        return False
+        """Whether the user waits for the session: for the words of a pause, or for a reply in turn."""
+        return self.floor.is_unheard if self.floor.floor is Floor.PAUSE else self._replies.due
 
     @property
     def written(self) -> int:
@@ -314,7 +301,7 @@ class Session:
         self._stop_overlap_timer()
         self._replies.close()
         self.models.load_shedder.left(id(self.events))
-        await self._cancelled.wait()
+        await self._replies.cancelled.wait()
         self.events.close()
 
     def _react(self, event: FloorEvent | PartialTranscript) -> None:
@@ -358,14 +345,11 @@ class Session:
         self._emit(event)
 
     def _watch(self) -> Coroutine[Any, Any, None]:
-        acts = self._is_quiet, self._awaits_tool, self._prompt, self._part
+        acts = self._is_quiet, lambda: bool(self.history.pending), self._prompt, self._part
         return watch(self._timer, lambda: self.options, *acts, self._configured)
 
     def _is_quiet(self) -> bool:
         return self.at_rest and not self._replies.current.held
-
-    def _awaits_tool(self) -> bool:
-        return bool(self.history.pending)
 
     def _prompt(self, seconds: float) -> None:
         self._emit(NobodySpoke(max(0, self.received - int(seconds * RATE)), self.received))
@@ -373,7 +357,7 @@ class Session:
 
     def _part(self, words: str) -> None:
         self._end_overlap()
-        self.respond(ReplyRequest(words=words, interruptible=False))
+        self.respond(ReplyRequest(words=words, interruptible=self._timer.silent))
 
     def _end_overlap(self) -> None:
         for event in self.floor.dismiss_overlap():

@@ -109,7 +109,7 @@ class Call:
         self._began = self._last_active = 0.0
         self._played: tuple[int, float] | None = None
         self.departure = Departure()
-        self.pulse = Pulse()
+        self.pulse = Pulse(time.monotonic)
 
     async def run(self) -> tuple[int, str]:
         """Run the call until one side ends it; return a close code (0: already closed) and a reason.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from rejoinder.agent.wires.failures import SHUTTING_DOWN, Departed
 from rejoinder.pipeline import PipelineError, ReplyRequest, Session
@@ -59,6 +60,7 @@ class Departure:
                     orderly = isinstance(self._error, Departed)
                     if not orderly:  # there may be no end of the user's turn
                         session.clear_audio()
+                        session.configure(replace(session.options, create_response=False))
                     session.respond(ReplyRequest(words=self._words, interruptible=orderly))
                     while not session.at_rest or playing():  # noqa: ASYNC110 - play-out has no event
                         await asyncio.sleep(PLAYOUT_CHECK_SECONDS)

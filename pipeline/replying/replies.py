@@ -79,6 +79,16 @@ class Replies:
         return self.current.reply is None and not self.is_next_wanted
 
     @property
+    def due(self) -> bool:
+        """Whether a reply is due that waits for neither the user nor the client."""
+        match self._floor.floor:
+            case Floor.NOBODY | Floor.AGENT:
+                return not self.current.held and (self.current.committed or self.is_next_wanted)
+            case Floor.USER:  # where the client ends the turns, the user always has the floor
+                return self._floor.manual and self.current.committed and not self.current.held
+        return False
+
+    @property
     def is_next_wanted(self) -> bool:
         """Whether a reply is requested or owed that has not begun."""
         return bool(self._owed or self._owed_failure) or self._requested is not None

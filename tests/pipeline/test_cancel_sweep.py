@@ -91,7 +91,7 @@ def test_interrupted_at_any_instant(first: int) -> None:
             session.interrupt()
 
         def settled(session: Session, talk: Talk = talk) -> None:
-            assert (session.reply, len(session._cancelled)) == (None, 0)
+            assert (session.reply, len(session._replies.cancelled)) == (None, 0)
             assert (talk.llm.open, talk.tts.open) == (0, 0)
 
         talk.does(interrupt, at=at)

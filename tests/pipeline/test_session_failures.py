@@ -107,7 +107,7 @@ def test_a_guess_that_failed_is_forgotten_when_it_is_dropped() -> None:
     talk.run(until=6.0)
     assert len(talk.llm.prompts) == 2
     assert talk.done() == [(2, "completed", "Yes.")]
-    assert len(talk.session._cancelled) == 0
+    assert len(talk.session._replies.cancelled) == 0
 
 
 class FailingTts(ScriptedTts):
@@ -167,7 +167,8 @@ def test_a_model_that_fails_while_it_is_cancelled(at: float) -> None:
     talk.does(lambda session: session.add_text("typed"), at=at)
     talk.does(lambda session: session.respond(), at=at)
     talk.does(
-        lambda session: gone.append(len(session._cancelled) == 0 and session.reply is not None), at=at + 0.2
+        lambda session: gone.append(len(session._replies.cancelled) == 0 and session.reply is not None),
+        at=at + 0.2,
     )
     talk.run(until=at + 0.5)
     assert gone == [True]  # the failed one is gone, and the one that replaced it is not
