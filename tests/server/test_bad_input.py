@@ -235,10 +235,7 @@ def test_sigterm_ends_a_reply_with_a_close_code(tmp_path: Path) -> None:
         talk.speak()
         talk.until("response.output_audio.delta")
         server.process.terminate()
-        with pytest.raises(ConnectionClosed):
-            while True:
-                talk.event()
-        assert talk.socket.close_code in (1001, 1012)
+        assert talk.read_to_end()[0] in (1001, 1012)
 
 
 def test_command_line_reports_a_used_port_and_bad_values(tmp_path: Path) -> None:

@@ -43,12 +43,6 @@ def refused(server: Server, path: str, body: dict[str, object] | None = None) ->
         return answer.status or 0, answer.headers.get("Retry-After", ""), answer.read().decode()
 
 
-def last_events(talk: Talk) -> None:
-    with pytest.raises(ConnectionClosed):
-        while True:
-            talk.event()
-
-
 def test_calls_in_progress_end_by_themselves_and_new_ones_are_refused(tmp_path: Path) -> None:
     asked = {"model": "default", "messages": [{"role": "user", "content": "Hello"}]}
     with serving(tmp_path, llm=THREE_LINES, drain_s="60") as server:
@@ -148,7 +142,7 @@ def test_calls_that_go_on_hear_a_goodbye(llm: str, tmp_path: Path) -> None:
                 talk.speak()
                 talk.until("response.output_audio.delta")
             begin_to_end(server)
-            last_events(talk)
+            talk.read_to_end()
             assert (talk.socket.close_code, talk.socket.close_reason) == (1012, ENDING)
             assert words(talk.seen).endswith(GOODBYE)
             done = [event["response"]["status"] for event in talk.seen if event["type"] == "response.done"]
@@ -163,7 +157,7 @@ def test_without_a_goodbye_they_end_at_once(tmp_path: Path) -> None:
             talk.speak()
             talk.until("response.output_audio.delta")
             begin_to_end(server)
-            last_events(talk)
+            talk.read_to_end()
             assert talk.socket.close_code == 1012
             assert THREE_LINES.partition("|")[2].startswith(words(talk.seen).strip())
         assert server.process.wait(PATIENCE) == 0
@@ -191,7 +185,7 @@ def test_a_second_signal_and_sigint_end_at_once(signals: tuple[signal.Signals, .
             for number in signals[:-1]:
                 begin_to_end(server, number)
             server.process.send_signal(signals[-1])
-            last_events(talk)
+            talk.read_to_end()
             assert talk.socket.close_code == 1012
         assert server.process.wait(PATIENCE) == 0
 
@@ -216,7 +210,7 @@ def test_page_is_accepted_so_that_it_gets_the_reason(tmp_path: Path) -> None:
         with Talk(server):
             begin_to_end(server)
             with Talk(server, greeted=False, origin=server.http) as page:
-                last_events(page)
+                page.read_to_end()
                 assert (page.socket.close_code, page.socket.close_reason) == (1013, REASON)
         assert server.process.wait(PATIENCE) == 0
 

@@ -12,7 +12,7 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import psutil
 from support.forks.forking import Fork, run_forked
 from support.patience import PATIENCE
 from support.ports import unused_port
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from rejoinder.agent.server.own_server import command_line
@@ -206,6 +207,13 @@ class Talk:
         while (event := self.event(max(0.1, deadline - time.monotonic())))["type"] != type_:
             assert time.monotonic() < deadline, f"no {type_}, only {Counter(e['type'] for e in self.seen)}"
         return event
+
+    def read_to_end(self) -> tuple[int | None, str | None]:
+        """Read events until the socket closes; return the code and the reason of the server's close frame."""
+        with suppress(ConnectionClosed):
+            while True:
+                self.event()
+        return self.socket.close_code, self.socket.close_reason
 
     def speak(self, seconds: float = 0.6, pause: float = 1.2) -> None:
         """Say something: loud noise, which is speech to the scripted VAD, and then silence; in one go."""

@@ -62,8 +62,8 @@ def until(client: socket.socket, word: bytes) -> bytes:
 
 
 def test_caller_is_answered_beside_a_thousand_silent_calls(tmp_path: Path) -> None:
-    patient = {"handshake_s": "300"}  # beside other tests a thousand handshakes take longer than the default
-    with serving(tmp_path, max_sessions=str(MANY + 1), resume_s="0.5", **patient) as server:
+    # Beside other tests a thousand handshakes take longer than the default of handshake_s.
+    with serving(tmp_path, max_sessions=str(MANY + 1), resume_s="0.5", handshake_s="300") as server:
         with Talk(server) as talk:
             assert talk.turn()["status"] == "completed"
             before = server.memory()

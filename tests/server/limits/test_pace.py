@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from support.serving import Talk, serving
-from websockets.exceptions import ConnectionClosed
 
 from rejoinder.agent.server.limiting.pace import BURST_SECONDS, Pace
 from rejoinder.pipeline import Overloaded
@@ -45,15 +44,6 @@ def test_there_are_no_limits_by_zero() -> None:
     pace.look(10.0**9, 10**9)
 
 
-def end_of(talk: Talk) -> tuple[int, str]:
-    """Return the code and the reason with which the server closes."""
-    with pytest.raises(ConnectionClosed) as closed:
-        while True:
-            talk.event()
-    assert closed.value.rcvd
-    return closed.value.rcvd.code, closed.value.rcvd.reason
-
-
 @pytest.mark.server
 def test_a_flood_of_messages_ends_its_call_and_no_other(tmp_path: Path) -> None:
     clear = json.dumps({"type": "input_audio_buffer.clear"})
@@ -61,11 +51,11 @@ def test_a_flood_of_messages_ends_its_call_and_no_other(tmp_path: Path) -> None:
         with Talk(server) as talk:
             for _ in range(2 * int(100 * BURST_SECONDS)):
                 talk.socket.send(clear)
-            assert end_of(talk) == (1008, "the client sends more than 100 messages a second")
+            assert talk.read_to_end() == (1008, "the client sends more than 100 messages a second")
         assert other.turn()["status"] == "completed"
 
 
 @pytest.mark.server
 def test_a_client_that_sends_nothing_is_hung_up_on(tmp_path: Path) -> None:
     with serving(tmp_path, max_silent_s="1.5") as server, Talk(server) as talk:
-        assert end_of(talk) == (1000, "the client has sent nothing for 1.5 s")
+        assert talk.read_to_end() == (1000, "the client has sent nothing for 1.5 s")
