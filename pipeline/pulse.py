@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from rejoinder.pipeline.audio.chunk import RATE
 from rejoinder.pipeline.events import (
     EndOfTurn,
     Event,
     NothingSaid,
-    ReplyAudio,
     ReplyDone,
     ReplyText,
     SpeechStarted,
@@ -27,17 +25,20 @@ ENDLESS_SHARE = 0.95
 class Pulse:
     """When one call last showed that it works. It takes no part in the call. Times are of ``clock``.
 
-    endless: turns in a row that were ended for their length, while the user spoke.
+    endless: turns in a row that were ended for their length, while the user spoke. taking_since: when the
+    session was given what it has not taken yet, None if it waits for more; the call's reader sets it.
+    owed_since: since when the session has owed something without a sign of life, None if it owes nothing; the
+    call's writer clears it at each chunk of audio. Both are attributes, not methods, for their cost.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.endless = 0
+        self.taking_since: float | None = None
+        self.owed_since: float | None = None
         self._clock = clock
         self._session: Session | None = None
         self._began = clock()
-        self._owed: float | None = None
         self._written = 0
-        self._waits: dict[int, float] = {}
         self._turn: int | None = None  # the sample at which the user's turn began
 
     @property
@@ -54,16 +55,6 @@ class Pulse:
         """Take the session of the call."""
         self._session = session
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Record for the length of the block that something waits for the session."""
-        token = object()
-        self._waits[id(token)] = self._clock()
-        try:
-            yield
-        finally:
-            del self._waits[id(token)]
-
     def take(self, event: Event) -> None:
         """Record an event of the session."""
         match event:
@@ -71,8 +62,8 @@ class Pulse:
                 self._turn = at
             case EndOfTurn(_, at) | NothingSaid(at):
                 self._end_turn(at)
-            case ReplyText() | ReplyAudio() | ReplyDone():
-                self._owed = None  # until the next look
+            case ReplyText() | ReplyDone():
+                self.owed_since = None  # until the next look
 
     def look(self) -> None:
         """Ask the session whether it owes something. Call this again and again."""
@@ -80,15 +71,15 @@ class Pulse:
             return
         written = self._session.written
         if not self._session.owes or written != self._written:
-            self._owed = None
-        elif self._owed is None:
-            self._owed = self._clock()
+            self.owed_since = None
+        elif self.owed_since is None:
+            self.owed_since = self._clock()
         self._written = written
 
     @property
     def stuck(self) -> float:
-        """Seconds without a sign of life while the session owes one, or while something waits for it."""
-        since = [*self._waits.values(), *([] if self._owed is None else [self._owed])]
+        """Seconds without a sign of life while the session owes one, or does not take what it was given."""
+        since = [time for time in (self.taking_since, self.owed_since) if time is not None]
         return self._clock() - min(since) if since else 0.0
 
     def _end_turn(self, at: int) -> None:

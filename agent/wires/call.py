@@ -199,12 +199,13 @@ class Call:
         loop = asyncio.get_running_loop()
         self._began = self._last_active = loop.time()
         while True:
+            self.pulse.taking_since = None
             came = await self._socket.receive()
+            self.pulse.taking_since = time.monotonic()
             self._messages += len(came) if isinstance(came, list) else 1
             if isinstance(came, ConnectionChange):
-                with self.pulse.waiting():
-                    if not await self._outlast(session, came):
-                        return
+                if not await self._outlast(session, came):
+                    return
                 continue
             if isinstance(came, Disconnected):
                 self.feed.reason = came.farewell()
@@ -212,13 +213,11 @@ class Call:
             ends_in_audio = False
             for number, frame in enumerate(came, 1):
                 answers = self._wire.receive(frame, number < len(came))
-                with self.pulse.waiting():
-                    await self._carry_out(session, answers)
+                await self._carry_out(session, answers)
                 ends_in_audio = bool(answers) and isinstance(answers[-1], Hear | ReadMore)
                 while answers and isinstance(answers[-1], ReadMore):
                     answers = self._wire.read_more()
-                    with self.pulse.waiting():
-                        await self._carry_out(session, answers)
+                    await self._carry_out(session, answers)
             if ends_in_audio:
                 await asyncio.sleep(0)  # let the session take the audio,
                 await asyncio.sleep(0)  # and let the VAD run it in one batch with other calls' audio
@@ -364,11 +363,13 @@ class Call:
             except Closed:
                 return
             self._last_active = asyncio.get_running_loop().time()
-            self.pulse.take(event)
             if not isinstance(event, ReplyAudio):  # most observers read, they do not listen
+                self.pulse.take(event)
                 event = self._observe(event, session)
-            elif self._traces.is_open:
-                self._traces.note(event, self._last_active, session.received)
+            else:
+                self.pulse.owed_since = None
+                if self._traces.is_open:
+                    self._traces.note(event, self._last_active, session.received)
             if self._agent and self._agent.take(session, event):
                 continue
             await self._carry_out(session, self._wire.handle(event))
