@@ -27,6 +27,11 @@ with atheris.instrument_imports(include=["rejoinder.agent"]):
     from support.scrambled.realtime import ACTS, SCRIPT, Line, check_items, check_responses
 
     from rejoinder.agent.wires.audiosocket.protocol import packet
+    from rejoinder.agent.wires.commands import ReadMore
+    from rejoinder.agent.wires.pcm.protocol import Pcm
+    from rejoinder.agent.wires.wyoming.protocol import Event, Events, encode
+    from rejoinder.agent.wires.wyoming.requests import Requests
+    from rejoinder.pipeline import Options, ProtocolError
 
 ACT = sorted(HAPPENS)
 
@@ -57,6 +62,29 @@ def audiosocket(data: bytes) -> None:
     call.feed(data[len(data) // 2 :])
 
 
+def pcm(data: bytes) -> None:
+    """Hold a call of raw PCM; the length of each message says what happens behind it."""
+    wire = Pcm(Options())
+    for frame in frames(data):
+        answers = wire.receive(frame)
+        while answers and isinstance(answers[-1], ReadMore):
+            answers += wire.read_more()
+        for event in HAPPENS[ACT[len(frame) % len(ACT)]]:
+            answers += wire.handle(event)
+        json.dumps([answer for answer in answers if isinstance(answer, dict)])
+
+
+def wyoming(data: bytes) -> None:
+    """Send events of Wyoming in two pieces, until an error ends the connection."""
+    protocol, requests = Events(), Requests()
+    try:
+        for piece in (data[: len(data) // 2], data[len(data) // 2 :]):
+            for event in protocol.feed(piece):
+                requests.take(event)
+    except ProtocolError as error:
+        assert error.code and str(error)
+
+
 def realtime(data: bytes) -> None:
     """Hold a call of the Realtime protocol, in which something happens behind each message."""
     line = Line()
@@ -81,6 +109,28 @@ def joined(messages: list[str | bytes]) -> bytes:
 
 
 PCM = base64.b64encode(bytes(16)).decode()
+FORMAT = {"rate": 16_000, "width": 2, "channels": 1}
+EVENTS = [
+    Event("describe"),
+    Event("ping", {"text": "1"}),
+    Event("transcribe", {"language": "en"}),
+    Event("audio-start", FORMAT),
+    Event("audio-chunk", FORMAT, bytes(16)),
+    Event("audio-stop"),
+    Event("synthesize-start", {"voice": {"name": "a"}}),
+    Event("synthesize-chunk", {"text": "Yes."}),
+    Event("synthesize-stop"),
+    Event("synthesize", {"text": "Yes."}),
+    Event("transcript", {"text": "Hi.", "context": {"conversation_id": "1"}}),
+]
+SAID = [
+    {"type": "text", "text": "Hi."},
+    {"type": "reply"},
+    {"type": "played", "turn": 1, "ms": 20},
+    {"type": "interrupt"},
+    {"type": "end_turn"},
+    {"type": "options", "instructions": "Be kind."},
+]
 CLIENT = [json.dumps({**one, "audio": PCM} if "audio" in one else one) for one in SCRIPT]
 TARGETS: dict[str, tuple[Callable[[bytes], None], list[bytes]]] = {
     "phone": (phone, [joined(whole(sim())) for sim in SIMS]),
@@ -95,6 +145,14 @@ TARGETS: dict[str, tuple[Callable[[bytes], None], list[bytes]]] = {
         handshakes,
         [b"\x80" + head + odd + b"\r\n" for head in (HEAD, PLAIN) for odd, _ in ODD.values()],
     ),
+    "pcm": (
+        pcm,
+        [
+            joined([bytes(64), *map(json.dumps, SAID), bytes(32_000)]),
+            *(json.dumps(one).encode() for one in SAID),
+        ],
+    ),
+    "wyoming": (wyoming, [b"".join(map(encode, EVENTS)), *map(encode, EVENTS)]),
     "realtime": (realtime, [joined([*CLIENT]), *(one.encode() for one in CLIENT)]),
 }
 

@@ -85,25 +85,29 @@ async def measure(url: str, callers: int, turns: int, rounds: int, share: float 
     found = []
     for name in ATTACKS:
         for _ in range(rounds):
-            found.append(await _calls(url, callers, turns, "", 0))
+            found.append(await hold_calls(url, callers, turns))
             async with subject(attack, name, urlsplit(url).port, share) as pipe:
                 await asyncio.to_thread(pipe.recv)
-                held = await _calls(url, callers, turns, name, 0)
+                held = await hold_calls(url, callers, turns)
                 pipe.send(END_COMMAND)
                 made = await asyncio.to_thread(pipe.recv)
-            found.append(replace(held, connections=made))
+            found.append(replace(held, attack=name, connections=made))
     return found
 
 
-async def _calls(url: str, callers: int, turns: int, name: str, made: int) -> Attacked:
-    talked = await asyncio.gather(*(_call(url, turns, number) for number in range(callers)))
+async def hold_calls(url: str, callers: int, turns: int) -> Attacked:
+    """Hold calls at the same time, and return the times of their answers. Cancelling ends them."""
+    talked = await asyncio.gather(*(talk(url, turns, number) for number in range(callers)))
     times = [time for one, _ in talked for time in one]
     connects = [connect for _, connect in talked if connect]
-    return Attacked(name, made, times, callers * turns - len(times), connects)
+    return Attacked("", 0, times, callers * turns - len(times), connects)
 
 
-async def _call(url: str, turns: int, number: int) -> tuple[list[float], float]:
-    """Hold one call; return the times of its answers and of its beginning in ms, 0.0 if it did not begin."""
+async def talk(url: str, turns: int, number: int) -> tuple[list[float], float]:
+    """Hold one call; return the times of its answers and of its beginning in ms, 0.0 if it did not begin.
+
+    number: of the caller, for its address. Cancelling ends the call.
+    """
     loop = asyncio.get_running_loop()
     began, address = loop.time(), (CALLER.format(number + 1), 0)
     try:

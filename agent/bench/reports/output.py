@@ -26,6 +26,7 @@ BENCH_ORDER = (
     "echo",
     "stt",
     "attacks",
+    "faults",
     "soak",
     "longcall",
     "failover",

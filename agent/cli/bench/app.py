@@ -12,6 +12,7 @@ from rejoinder.agent.cli.bench.cache import cache
 from rejoinder.agent.cli.bench.context import context
 from rejoinder.agent.cli.bench.echo import echo
 from rejoinder.agent.cli.bench.failover import failover
+from rejoinder.agent.cli.bench.faults import faults
 from rejoinder.agent.cli.bench.guard import guard
 from rejoinder.agent.cli.bench.heard import heard
 from rejoinder.agent.cli.bench.latency import latency
@@ -29,7 +30,7 @@ from rejoinder.agent.cli.bench.turns import turns
 app = typer.Typer(cls=Benches, invoke_without_command=True)
 app.callback()(latency)
 for command in (
-    answers, attacks, bargein, cache, context, echo, failover, guard, heard, load, longcall, models,
-    openings, overhead, routing, simulate, soak, stt, turns
+    answers, attacks, bargein, cache, context, echo, failover, faults, guard, heard, load, longcall,
+    models, openings, overhead, routing, simulate, soak, stt, turns
 ):  # fmt: skip
     app.command()(command)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from support.servers.faults import faulty_serving, metric, talking
-from support.servers.faulty_models import HANG_VARIABLE
 from support.serving import Server, Talk, serving
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
+from rejoinder.agent.bench.faults.models import HANG_VARIABLE
 from rejoinder.agent.server.operating.call_watch import (
     ENDLESS,
     LATE_SECONDS,

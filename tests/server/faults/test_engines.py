@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from support.servers.faults import ask, faulty_serving, metric, shout, talking, until
-from support.servers.faulty_models import FAULT_OF_STT, HANG_VARIABLE
 from support.serving import Server, Talk
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from rejoinder.agent.bench.faults.models import FAULT_OF_STT, HANG_VARIABLE
 
 pytestmark = pytest.mark.server
 

@@ -19,6 +19,7 @@ from support.servers.in_process import until as reached
 from support.serving import Server, Talk, serving
 from websockets.exceptions import InvalidStatus
 
+from rejoinder.agent.bench.faults.subject import FAKED, FAKETIME
 from rejoinder.agent.faults import CLOCK_FAULT, FAULTS
 from rejoinder.agent.server.keys import hashed, new_key
 from rejoinder.agent.server.operating import clock
@@ -26,10 +27,6 @@ from rejoinder.agent.server.operating import clock
 pytestmark = pytest.mark.server
 
 HOUR = 3600.0
-FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
-"""Moves the wall clock of a process by what a file says."""
-FAKED = {"FAKETIME_NO_CACHE": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-"""Reads that file each time, and leaves the clock alone that measures intervals."""
 
 
 @contextmanager

@@ -15,24 +15,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.serving import PATIENCE, Server, Talk, serving
 
-PLUGIN = {
-    "METADATA": "Metadata-Version: 2.1\nName: faulty-models\nVersion: 1.0\n",
-    "entry_points.txt": "[rejoinder.models]\nfaulty = support.servers.faulty_models:opened\n"
-    "frozen = support.servers.frozen_models:opened\n",
-}
-"""The files of an installed distribution with the models of ``faulty_models.py`` and ``frozen_models.py``."""
-FAULTY = {"stt": "faulty:stt", "llm": "faulty:llm", "tts": "faulty:tts"}
+from rejoinder.agent.bench.faults.plugin import FAULTY, FAULTY_MODELS, install_models
+
+MODELS = {**FAULTY_MODELS, "frozen": "support.servers.frozen_models:opened"}
 
 
 @contextmanager
 def faulty_serving(folder: Path, clean: bool = False, **flags: str) -> Iterator[Server]:
-    """Serve with models that fail on a word: see ``faulty_models.py``."""
-    info = folder / "plugins" / "faulty_models-1.0.dist-info"
-    info.mkdir(parents=True)
-    for name, text in PLUGIN.items():
-        (info / name).write_text(text)
+    """Serve with models that fail on a word: see ``agent/bench/faults/models.py``."""
+    installed = install_models(folder, MODELS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(info.parent))
+        patch.setenv("PYTHONPATH", str(installed))
         with serving(folder, clean=clean, **{**FAULTY, **flags}) as server:
             yield server
 

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
 import numpy as np
-from support.servers.faulty_models import FULL_SCALE, LETTER_SECONDS, VOICE_RATE
 
+from rejoinder.agent.bench.faults.models import FULL_SCALE, LETTER_SECONDS, VOICE_RATE
 from rejoinder.models.scripted import (
     ScriptedLlm,
     ScriptedStt,

@@ -1,4 +1,4 @@
-"""Models of another distribution with real engines, whose steps fail on a word or on very loud audio.
+"""Models with real engines, whose steps fail on a word or on very loud audio.
 
 ``raise``: an exception. ``panic``: one that is no ``Exception``, as native code in Rust raises. ``exit``: the
 step ends its thread. ``hang``: the step does not end. ``memory``: onnxruntime is asked for more memory than
@@ -152,7 +152,7 @@ class FaultySttStream(ScriptedSttStream):
         self._audio = []
 
 
-def opened(argument: str, threads: int) -> object:
+def open_faulty(argument: str, threads: int) -> object:
     """Open ``stt``, ``llm`` or ``tts``. Raises ModelError for another name."""
     match argument:
         case "stt":
