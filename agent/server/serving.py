@@ -21,9 +21,9 @@ from rejoinder.agent.server.operating.arrivals import Arrivals
 from rejoinder.agent.server.operating.followed import FollowedFiles
 from rejoinder.agent.server.operating.heap import keep_one_heap, trim_heap
 from rejoinder.agent.server.operating.proxies import on_both_stacks
+from rejoinder.agent.server.operating.server_loop import SERVER_LOOP
 from rejoinder.agent.server.operating.systemd import Notifier
 from rejoinder.agent.server.operating.tls import Certificate, open_certificate
-from rejoinder.agent.server.operating.tls_loop import TLS_LOOP
 from rejoinder.agent.server.requests import connections
 from rejoinder.agent.server.server import Server
 from rejoinder.agent.server.uvicorn_server import Uvicorn
@@ -153,7 +153,7 @@ def web(program: Server, certificate: Certificate | None = None) -> uvicorn.Conf
         http=connections(arrivals, settings.handshake_s),
         ws=SocketConnection,
         # Not uvloop, which Ray installs: it does not report a shortage of descriptors.
-        loop=TLS_LOOP if certificate else "asyncio",
+        loop=SERVER_LOOP,
         ws_max_size=MAX_SOCKET_MESSAGE,
         ws_ping_interval=20.0,
         # A pong is read after the audio before it. A late one means backpressure, not a dead client.

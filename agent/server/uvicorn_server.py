@@ -13,7 +13,7 @@ import uvicorn
 
 from rejoinder.agent.server.descriptors import Shortage
 from rejoinder.agent.server.operating.arrivals import Arrivals
-from rejoinder.agent.server.operating.tls_loop import TlsLoop
+from rejoinder.agent.server.operating.server_loop import ServerLoop
 from rejoinder.agent.server.requests import HttpConnection
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Uvicorn(uvicorn.Server):
         """Begin to serve. Cancelling leaves the server partly started."""
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(Shortage(self._make_room).handle)
-        if isinstance(self._loop, TlsLoop):
+        if isinstance(self._loop, ServerLoop):
             self._loop.arrivals = self._handshakes
         await super().startup(sockets)
 
@@ -89,6 +89,6 @@ class Uvicorn(uvicorn.Server):
 
     def _drop_waiting(self, seconds: float) -> None:
         """Drop the connections that have waited for a TLS handshake at least this long."""
-        for gate in list(self._loop.gates) if isinstance(self._loop, TlsLoop) else ():
+        for gate in list(self._loop.gates) if isinstance(self._loop, ServerLoop) else ():
             if gate.waits >= seconds:
                 gate.drop()

@@ -35,7 +35,7 @@ from rejoinder.agent.config import Settings
 from rejoinder.agent.server.descriptors import Shortage
 from rejoinder.agent.server.http.headers import STRICT_TRANSPORT, headers
 from rejoinder.agent.server.keys import hashed
-from rejoinder.agent.server.operating import arrivals, followed, tls_loop
+from rejoinder.agent.server.operating import arrivals, followed, server_loop
 from rejoinder.agent.server.operating.arrivals import Arrivals
 from rejoinder.agent.server.operating.followed import FollowedFiles
 from rejoinder.agent.server.operating.tls import Certificate, ClosableTransport, open_certificate
@@ -215,7 +215,7 @@ def test_strict_transport_is_for_hosts_that_other_machines_reach() -> None:
 def test_client_that_never_ends_its_handshake_is_dropped(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls_loop, "HANDSHAKE_SECONDS", 0.1)
+    monkeypatch.setattr(server_loop, "HANDSHAKE_SECONDS", 0.1)
 
     async def run() -> bytes:
         certificate = Certificate(files.cert, files.key)
@@ -229,7 +229,7 @@ def test_client_that_never_ends_its_handshake_is_dropped(
             writer.close()
             server.close()
 
-    with asyncio.Runner(loop_factory=tls_loop.TlsLoop) as runner:
+    with asyncio.Runner(loop_factory=server_loop.ServerLoop) as runner:
         assert runner.run(run()) == b""
 
 
@@ -258,7 +258,7 @@ def test_handshakes_over_the_rate_do_not_begin_before_their_turn(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second client's turn would come after 1,000 s; the third one's comes."""
-    monkeypatch.setattr(tls_loop, "HANDSHAKE_SECONDS", PATIENCE)
+    monkeypatch.setattr(server_loop, "HANDSHAKE_SECONDS", PATIENCE)
     monkeypatch.setattr(arrivals, "BURST_CONNECTS", 1)
     monkeypatch.setattr(arrivals, "QUEUE_SECONDS", 1e6)
 
@@ -288,15 +288,15 @@ def test_handshakes_over_the_rate_do_not_begin_before_their_turn(
     async def run() -> None:
         certificate = Certificate(files.cert, files.key)
         loop = asyncio.get_running_loop()
-        assert isinstance(loop, tls_loop.TlsLoop)
+        assert isinstance(loop, server_loop.ServerLoop)
         loop.arrivals = rate = Arrivals(0.001)
         server = await loop.create_server(Answering, "127.0.0.1", 0, ssl=certificate.context)
         address = server.sockets[0].getsockname()
         async with asyncio.timeout(PATIENCE):
             assert await ask(address) == b"answer to hello"
-            monkeypatch.setattr(tls_loop, "HANDSHAKE_SECONDS", 1.0)
+            monkeypatch.setattr(server_loop, "HANDSHAKE_SECONDS", 1.0)
             assert await said_to(address) == b"", "no handshake, until it is dropped"
-            monkeypatch.setattr(tls_loop, "HANDSHAKE_SECONDS", PATIENCE)
+            monkeypatch.setattr(server_loop, "HANDSHAKE_SECONDS", PATIENCE)
             third = asyncio.create_task(ask(address))
             while not loop.gates:  # noqa: ASYNC110 - the server's side of a connection
                 await asyncio.sleep(0.01)
@@ -306,7 +306,7 @@ def test_handshakes_over_the_rate_do_not_begin_before_their_turn(
         assert not loop.gates
         server.close()
 
-    with asyncio.Runner(loop_factory=tls_loop.TlsLoop) as runner:
+    with asyncio.Runner(loop_factory=server_loop.ServerLoop) as runner:
         runner.run(run())
 
 
@@ -325,7 +325,7 @@ def test_shortage_of_descriptors_drops_a_waiting_handshake_and_makes_room(
     async def run() -> None:
         certificate = Certificate(files.cert, files.key)
         loop, relieved = asyncio.get_running_loop(), asyncio.Event()
-        assert isinstance(loop, tls_loop.TlsLoop)
+        assert isinstance(loop, server_loop.ServerLoop)
         loop.set_exception_handler(Shortage(relieved.set).handle)
         loop.arrivals = rate = Arrivals(0.001)
         server = await loop.create_server(Answering, "127.0.0.1", 0, ssl=certificate.context)
@@ -356,7 +356,7 @@ def test_shortage_of_descriptors_drops_a_waiting_handshake_and_makes_room(
         assert not loop.gates
         server.close()
 
-    with asyncio.Runner(loop_factory=tls_loop.TlsLoop) as runner:
+    with asyncio.Runner(loop_factory=server_loop.ServerLoop) as runner:
         runner.run(run())
 
 

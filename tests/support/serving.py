@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,12 +114,19 @@ class Server:
 
 @contextmanager
 def serving(
-    folder: Path, *, wait: bool = True, clean: bool = True, port: int = 0, **flags: str
+    folder: Path,
+    *,
+    wait: bool = True,
+    clean: bool = True,
+    port: int = 0,
+    within: Sequence[str] = (),
+    **flags: str,
 ) -> Iterator[Server]:
     """Serve for the length of the block; ends with SIGTERM, which must be orderly and leave a clean log.
 
     flags: override the scripted models; ``max_sessions`` and the like pass through. wait: until it is ready.
-    port: 0 for one that nothing uses. At its end calls in progress end at once, unless ``drain_s`` is given.
+    port: 0 for one that nothing uses. within: a command that runs the server's. At its end calls in progress
+    end at once, unless ``drain_s`` is given.
     """
     port = port or unused_port()
     given = {**SCRIPTED, **flags}
@@ -128,7 +135,7 @@ def serving(
     environment["REJOINDER_VAD"] = given.pop("vad", "scripted:vad")
     environment |= {f"REJOINDER_{name.upper()}": given.pop(name) for name in IN_ENVIRONMENT if name in given}
     log.write_bytes(b"")
-    process = _start(command_line(port, given), folder, environment, log)
+    process = _start([*within, *command_line(port, given)], folder, environment, log)
     server = Server(port, process, log)
     try:
         deadline = time.monotonic() + 6 * PATIENCE

@@ -1,4 +1,4 @@
-"""The event loop that serves TLS: handshakes take a limited time, and begin at a limited rate."""
+"""The event loop of a server: dead name servers hold up nothing else, and TLS has limits."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from rejoinder.agent.server.operating.arrivals import Arrivals
@@ -14,13 +16,18 @@ HANDSHAKE_SECONDS = 10.0
 """Longest TLS handshake, in seconds: as long as the head of a request may take. asyncio allows 60."""
 CLOSING_SECONDS = 3.0
 """Longest wait for a client's answer to the end of TLS, in seconds. asyncio allows 30."""
+MOST_LOOKUPS = 32
+"""Names that are looked up at the same time. One without an answer keeps its thread for 10 s and longer."""
 
-TLS_LOOP = f"{__name__}:TlsLoop"
+SERVER_LOOP = f"{__name__}:ServerLoop"
 """Name of the event loop for uvicorn."""
 
 
-class TlsLoop(asyncio.SelectorEventLoop):
-    """asyncio's event loop, with limits on TLS that uvicorn does not set.
+class ServerLoop(asyncio.SelectorEventLoop):
+    """asyncio's event loop, with threads of its own for names, and limits on TLS that uvicorn does not set.
+
+    asyncio looks names up in the few threads in which all other blocking work is done, such as the prompts of
+    the embedded language model: without a name server, these would wait for it.
 
     arrivals: limits the rate at which handshakes begin, None for no limit. gates: connections that wait.
     """
@@ -30,6 +37,16 @@ class TlsLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.gates: set[TlsGate] = set()
+        self._lookups = ThreadPoolExecutor(MOST_LOOKUPS, "lookup")
+
+    async def getaddrinfo(self, host: Any, port: Any, **how: Any) -> Any:
+        """Return the addresses of a name. Cancelling stops the wait; the thread goes on. Raises OSError."""
+        return await self.run_in_executor(self._lookups, partial(socket.getaddrinfo, host, port, **how))
+
+    def close(self) -> None:
+        """Close the loop. A lookup without an answer is not waited for here."""
+        super().close()
+        self._lookups.shutdown(wait=False, cancel_futures=True)
 
     async def create_server(self, protocol_factory: Any, *given: Any, **named: Any) -> asyncio.Server:
         """Open a server. Cancelling opens none."""
@@ -73,7 +90,7 @@ class TlsGate(asyncio.Protocol):
 
     def __init__(
         self,
-        loop: TlsLoop,
+        loop: ServerLoop,
         context: ssl.SSLContext,
         protocol_factory: Callable[[], asyncio.Protocol],
         arrivals: Arrivals,

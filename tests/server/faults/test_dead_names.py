@@ -1,0 +1,92 @@
+"""A name server that does not answer, under a running server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.ports import unused_port
+from support.servers.faults import metric
+from support.servers.faulty import WORDS, faulty_server
+from support.serving import PATIENCE, Server, Talk, serving
+
+from rejoinder.agent.server.operating.server_loop import MOST_LOOKUPS, ServerLoop
+
+DEAD = "127.0.7.53"
+"""The address of the dead name server."""
+CALLERS = 8
+"""More than asyncio has threads on a machine with two cores."""
+IN_MOUNTS = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/resolv.conf && exec "$@"')
+"""Runs a command with a file in the place of /etc/resolv.conf, which needs root."""
+CONFIGURATION = """
+[models.far]
+url = "http://chat.example/v1"
+model = "m"
+first_token_s = 0.5
+
+[models.near]
+url = "{near}"
+model = "m"
+"""
+
+
+def asked(server: Server) -> str:
+    """Ask in a call of its own, and return the words of the answer."""
+    with Talk(server) as talk:
+        talk.send("response.create", response={"output_modalities": ["text"]})
+        response: dict[str, Any] = talk.until("response.done")["response"]
+        return str(response["output"][0]["content"][0]["text"]) if response["output"] else ""
+
+
+@pytest.mark.server
+def test_callers_are_answered_by_the_model_that_has_an_address(tmp_path: Path) -> None:
+    resolv = tmp_path / "resolv.conf"
+    resolv.write_text(f"nameserver {DEAD}\n")
+    within = (*IN_MOUNTS, str(resolv))
+    if sys.platform != "linux" or os.geteuid() or subprocess.run([*within, "true"], check=False).returncode:
+        pytest.skip("a name server can only be replaced by root, on Linux")
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as dead,
+        faulty_server(unused_port()) as near,
+    ):
+        dead.bind((DEAD, 53))  # it takes questions, and never answers
+        (tmp_path / "rejoinder.toml").write_text(CONFIGURATION.format(near=near.url))
+        with serving(tmp_path, llm="far near", within=within) as server:
+            with ThreadPoolExecutor(CALLERS) as callers:
+                answers = list(callers.map(lambda _: asked(server), range(CALLERS)))
+            assert answers == [WORDS] * CALLERS
+            assert metric(server, "llm_rescues_total") >= 1
+            assert "far" in server.log.read_text()
+
+
+def test_names_without_an_answer_hold_up_no_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered, waiting = threading.Event(), threading.Semaphore(0)
+
+    def never(*_: object) -> list[Any]:
+        waiting.release()
+        answered.wait()
+        return []
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        lookups = [loop.create_task(loop.getaddrinfo("chat.example", 80)) for _ in range(MOST_LOOKUPS)]
+        for _ in lookups:
+            assert await asyncio.to_thread(waiting.acquire, timeout=PATIENCE), "a lookup has not begun"
+        assert await asyncio.to_thread(lambda: "done") == "done"
+        answered.set()
+        assert await asyncio.gather(*lookups) == [[]] * MOST_LOOKUPS
+
+    monkeypatch.setattr(socket, "getaddrinfo", never)
+    try:
+        with asyncio.Runner(loop_factory=ServerLoop) as runner:
+            runner.run(asyncio.wait_for(work(), PATIENCE))
+    finally:
+        answered.set()
