@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from support.ports import unused_port
-from support.servers.faults import metric
 from support.servers.faulty import WORDS, faulty_server
 from support.serving import PATIENCE, Server, Talk, serving
 
@@ -43,7 +42,7 @@ def asked(server: Server) -> str:
     with Talk(server) as talk:
         talk.send("response.create", response={"output_modalities": ["text"]})
         response: dict[str, Any] = talk.until("response.done")["response"]
-        return str(response["output"][0]["content"][0]["text"]) if response["output"] else ""
+        return str(response["output"][0]["content"][0]["text"]).strip() if response["output"] else ""
 
 
 @pytest.mark.server
@@ -63,8 +62,7 @@ def test_callers_are_answered_by_the_model_that_has_an_address(tmp_path: Path) -
             with ThreadPoolExecutor(CALLERS) as callers:
                 answers = list(callers.map(lambda _: asked(server), range(CALLERS)))
             assert answers == [WORDS] * CALLERS
-            assert metric(server, "llm_rescues_total") >= 1
-            assert "far" in server.log.read_text()
+            assert "far does not answer" in server.log.read_text()
 
 
 def test_names_without_an_answer_hold_up_no_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
