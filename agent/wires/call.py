@@ -217,6 +217,7 @@ class Call:
                 ends_in_audio = bool(answers) and isinstance(answers[-1], Hear | ReadMore)
                 while answers and isinstance(answers[-1], ReadMore):
                     answers = self._wire.read_more()
+                    self.pulse.taking_since = time.monotonic()  # a long message is no long wait
                     await self._carry_out(session, answers)
             if ends_in_audio:
                 await asyncio.sleep(0)  # let the session take the audio,
@@ -229,8 +230,7 @@ class Call:
     async def _wait_for_next_read(self, options: Options) -> None:
         """Wait until the next read time of a silent call, or a later one while other calls wait for a model.
 
-        No read is skipped where silence or the call's length has a limit: speech must be read before the
-        limit expires.
+        No read is skipped where silence or the call's length is limited: speech is read before the limit.
         """
         loop = asyncio.get_running_loop()
         since, limited = loop.time(), options.idle_s or options.max_call_s
