@@ -115,18 +115,22 @@ def _rows(samples: Sequence[SoakSample]) -> Table:
     def place(sample: SoakSample) -> tuple[int, int]:
         return sample.segment, int((sample.at - 1e-6) // length)
 
+    killed = 0
     for (segment, row), group in groupby(samples, place):
+        if segment > killed:
+            shown.add_row("kill -9")
+            killed = segment
         part = [*group]
         happened = Counter[str]()
         for one in part:
             happened.update(one.happened)
         shown.add_row(
-            f"{row * length / 60:.1f}–{(row + 1) * length / 60:.1f}" + " after a kill" * bool(segment),
-            f"{_mean(part, 'memory') / 1e6:.1f}",
+            f"{row * length / 60:.3g}–{(row + 1) * length / 60:.3g}",
+            f"{_mean(part, 'memory') / 1e6:.0f}",
             *(f"{_mean(part, name):.1f}" for name in BY_UNITS),
             f"{_mean(part, 'cores'):.2f}",
             *(f"{_mean(part, name):.0f}" for name in ("lag_p99_ms", "p50_ms", "p95_ms")),
-            f"{happened['answered']} of {happened['asked']}",
+            f"{happened['answered']}/{happened['asked']}",
         )
     return shown
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,18 @@ def test_long_answer_and_a_caller_who_stops_sending_are_not_stuck(tmp_path: Path
                 talk.event(4.0)
         talk.append(bytes(3 * 48_000))
         assert talk.until("response.done")["response"]["status"] == "completed"
+        assert metric(server, "ended_calls_total") == 0
+
+
+@pytest.mark.server
+def test_message_that_takes_longer_than_the_limit_is_not_stuck(tmp_path: Path) -> None:
+    """Each second of it is a sign of life."""
+    with faulty_serving(tmp_path, vad="frozen:slow-vad", max_stuck_s="1") as server, Talk(server) as talk:
+        began = time.monotonic()
+        talk.append(bytes(12 * 48_000))
+        type_in(talk, "Are you there?")
+        assert talk.until("response.done")["response"]["status"] == "completed"
+        assert time.monotonic() - began > 2.0, "it did not take longer than the limit"
         assert metric(server, "ended_calls_total") == 0
 
 

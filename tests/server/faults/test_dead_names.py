@@ -1,4 +1,4 @@
-"""A name server that does not answer, under a running server."""
+"""A name server that dies under a running server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +21,15 @@ from support.serving import PATIENCE, Server, Talk, serving
 
 from rejoinder.agent.server.operating.server_loop import MOST_LOOKUPS, ServerLoop
 
-DEAD = "127.0.7.53"
-"""The address of the dead name server."""
+NAMES = "127.0.7.53"
+"""The address of the name server."""
 CALLERS = 8
 """More than asyncio has threads on a machine with two cores."""
 IN_MOUNTS = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/resolv.conf && exec "$@"')
 """Runs a command with a file in the place of /etc/resolv.conf, which needs root."""
 CONFIGURATION = """
 [models.far]
-url = "http://chat.example/v1"
+url = "http://chat.example:{far}/v1"
 model = "m"
 first_token_s = 0.5
 
@@ -45,23 +47,58 @@ def asked(server: Server) -> str:
         return str(response["output"][0]["content"][0]["text"]).strip() if response["output"] else ""
 
 
+@contextmanager
+def name_server() -> Iterator[threading.Event]:
+    """Say that every name is 127.0.0.1, until the event is set: from then on take questions, and be silent."""
+    dead = threading.Event()
+
+    def answer(names: socket.socket) -> None:
+        with suppress(OSError):  # it is closed
+            while True:
+                question, client = names.recvfrom(512)
+                if not dead.is_set():
+                    names.sendto(address(question), client)
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as names:
+        names.bind((NAMES, 53))
+        thread = threading.Thread(target=answer, args=(names,))
+        thread.start()
+        try:
+            yield dead
+        finally:
+            names.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def address(question: bytes) -> bytes:
+    """Answer a DNS question for an IPv4 address with 127.0.0.1, and others with nothing (RFC 1035, 4.1)."""
+    end = question.index(b"\0", 12) + 5  # the name, its type and its class
+    is_ipv4 = question[end - 4 : end - 2] == b"\0\1"
+    record = b"\xc0\x0c\0\1\0\1" + bytes(4) + b"\0\4" + socket.inet_aton("127.0.0.1")
+    header = question[:2] + b"\x81\x80\0\1" + bytes([0, is_ipv4]) + bytes(4)
+    return header + question[12:end] + record * is_ipv4
+
+
 @pytest.mark.server
 def test_callers_are_answered_by_the_model_that_has_an_address(tmp_path: Path) -> None:
     resolv = tmp_path / "resolv.conf"
-    resolv.write_text(f"nameserver {DEAD}\n")
+    resolv.write_text(f"nameserver {NAMES}\n")
     within = (*IN_MOUNTS, str(resolv))
     if sys.platform != "linux" or os.geteuid() or subprocess.run([*within, "true"], check=False).returncode:
         pytest.skip("a name server can only be replaced by root, on Linux")
     with (
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as dead,
+        name_server() as dead,
+        faulty_server(unused_port()) as far,
         faulty_server(unused_port()) as near,
     ):
-        dead.bind((DEAD, 53))  # it takes questions, and never answers
-        (tmp_path / "rejoinder.toml").write_text(CONFIGURATION.format(near=near.url))
+        (tmp_path / "rejoinder.toml").write_text(CONFIGURATION.format(far=far.port, near=near.url))
         with serving(tmp_path, llm="far near", within=within) as server:
+            assert asked(server) == WORDS and len(far.seen) == 1
+            dead.set()
             with ThreadPoolExecutor(CALLERS) as callers:
                 answers = list(callers.map(lambda _: asked(server), range(CALLERS)))
             assert answers == [WORDS] * CALLERS
+            assert (len(far.seen), len(near.seen)) == (1, CALLERS)
             assert "far does not answer" in server.log.read_text()
 
 

@@ -1,6 +1,7 @@
 """Models of another distribution that stop in the middle for ever: in a coroutine, without an error.
 
 The voice and the language model stop at a word, the recogniser and voice activity detection at loud audio.
+One more voice activity detection is slow.
 """
 
 from __future__ import annotations
@@ -78,6 +79,23 @@ class FrozenVadStream(ScriptedVadStream):
         return self.feed(chunk)
 
 
+class SlowVad(ScriptedVad):
+    """Takes a third of the time that the audio lasts."""
+
+    def stream(self) -> ScriptedVadStream:
+        """Open the state of one session."""
+        return SlowVadStream()
+
+
+class SlowVadStream(ScriptedVadStream):
+    """The VAD state of one session."""
+
+    async def feed_together(self, chunk: AudioChunk) -> list[tuple[int, float]]:
+        """Return what ``feed`` returns."""
+        await asyncio.sleep(chunk.seconds / 3)
+        return self.feed(chunk)
+
+
 class FrozenStt(ScriptedStt):
     """Hears one sentence."""
 
@@ -106,7 +124,7 @@ class FrozenSttStream(ScriptedSttStream):
         return await super().transcribe(is_final)
 
 
-KINDS = {"vad": FrozenVad, "stt": FrozenStt, "llm": FrozenLlm, "tts": FrozenVoice}
+KINDS = {"vad": FrozenVad, "slow-vad": SlowVad, "stt": FrozenStt, "llm": FrozenLlm, "tts": FrozenVoice}
 """The models, by their roles."""
 
 
