@@ -49,7 +49,7 @@ def asked(server: Server) -> str:
 
 @contextmanager
 def name_server() -> Iterator[threading.Event]:
-    """Say that every name is 127.0.0.1, until the event is set: from then on take questions, and be silent."""
+    """Say that every name is 127.0.0.1, until the event is set: then take questions, and be silent."""
     dead, over = threading.Event(), threading.Event()
 
     def answer(names: socket.socket) -> None:
