@@ -31,7 +31,7 @@ with atheris.instrument_imports(include=["rejoinder.agent"]):
     from rejoinder.agent.wires.pcm.protocol import Pcm
     from rejoinder.agent.wires.wyoming.protocol import Event, Events, encode
     from rejoinder.agent.wires.wyoming.requests import Requests
-    from rejoinder.pipeline import Options, ProtocolError
+    from rejoinder.pipeline import Options, ProtocolError, ReplyDone, ReplyStarted
 
 ACT = sorted(HAPPENS)
 
@@ -63,14 +63,19 @@ def audiosocket(data: bytes) -> None:
 
 
 def pcm(data: bytes) -> None:
-    """Hold a call of raw PCM; the length of each message says what happens behind it."""
-    wire = Pcm(Options())
+    """Hold a call of raw PCM; the length of each message says what happens behind it.
+
+    A session ends a reply once, so nothing ends here that has not started.
+    """
+    wire, replying = Pcm(Options()), False
     for frame in frames(data):
         answers = wire.receive(frame)
         while answers and isinstance(answers[-1], ReadMore):
             answers += wire.read_more()
         for event in HAPPENS[ACT[len(frame) % len(ACT)]]:
-            answers += wire.handle(event)
+            if replying or not isinstance(event, ReplyDone):
+                answers += wire.handle(event)
+            replying = not isinstance(event, ReplyDone) and (replying or isinstance(event, ReplyStarted))
         json.dumps([answer for answer in answers if isinstance(answer, dict)])
 
 
