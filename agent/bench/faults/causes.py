@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -17,6 +16,7 @@ from websockets.exceptions import WebSocketException
 from rejoinder.agent.bench.attacks.measuring import talk
 from rejoinder.agent.bench.callers.events import event_of
 from rejoinder.agent.bench.faults.subject import Subject
+from rejoinder.agent.bench.process import descriptors
 
 VICTIM_SECONDS = 20.0
 """Longest wait of a victim for its answer, in seconds."""
@@ -85,7 +85,7 @@ async def cache_locked(subject: Subject) -> str:
 
 async def no_descriptors(subject: Subject) -> str:
     """Leave the server without descriptors while a caller wants to call. Cancelling ends the call."""
-    room = len(os.listdir(f"/proc/{subject.pid}/fd")) + 2
+    room = descriptors(subject.pid) + 2
     with subject.limited("RLIMIT_NOFILE", room):
         held = [socket.create_connection(("127.0.0.1", subject.port)) for _ in range(room)]
         calling = asyncio.create_task(typed(subject, FINE))
