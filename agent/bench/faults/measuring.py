@@ -20,6 +20,10 @@ from rejoinder.agent.bench.soaking.samples import METRIC_PREFIX, scrape
 
 BEFORE_FAULT_SECONDS = 0.7
 """Time in which the callers connect before a fault, in seconds."""
+MOST_LATER = 1.2
+"""How many times the p95 before a fault the others' p95 may be during it."""
+LEAST_JUDGED = 40
+"""Fewest answers whose p95 is judged: with fewer, one late answer decides it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,7 @@ class Caused:
 
     victim: what its victim got. before, during: the times to the first audio of the others' answers, in ms.
     lost: turns of the others without an answer. logged: whether its line is in the log. moved: how far its
-    metric moved.
+    metric moved. Both are None for a fault that a server cannot notice.
     """
 
     fault: str
@@ -36,8 +40,24 @@ class Caused:
     before: list[float]
     during: list[float]
     lost: int
-    logged: bool
-    moved: float
+    logged: bool | None
+    moved: float | None
+
+    @property
+    def late(self) -> bool:
+        """Whether the others' answers were later by more than ``MOST_LATER`` allows, at the p95."""
+        before, during = percentile(self.before, 95), percentile(self.during, 95)
+        enough = min(len(self.before), len(self.during)) >= LEAST_JUDGED
+        return enough and before is not None and during is not None and during > MOST_LATER * before
+
+    @property
+    def wrong(self) -> str:
+        """What should not have happened; "" if all is well."""
+        if self.lost:
+            return f"others lost {self.lost} turns"
+        if self.logged is False or (self.moved is not None and self.moved <= 0.0):
+            return "it is not in the log and the metrics"
+        return "others were answered later" if self.late else ""
 
 
 async def cause(fault: Fault, callers: int, turns: int) -> Caused:
@@ -53,14 +73,25 @@ async def cause(fault: Fault, callers: int, turns: int) -> Caused:
             talking = asyncio.create_task(hold_calls(subject.url, callers, turns))
             try:
                 await asyncio.sleep(BEFORE_FAULT_SECONDS)
-                victim = await fault.cause(subject)
+                got = [await fault.cause(subject)]
+                while not fault.once and not talking.done():
+                    got.append(await fault.cause(subject))
                 during = await talking
             finally:
                 talking.cancel()
+                await asyncio.wait([talking])
             moved = await _metric(subject, fault) - counted
             said = subject.log.read_bytes()[length:].decode()
-    lost, logged = before.lost + during.lost, fault.logged in said
-    return Caused(fault.name, victim, list(before.times), list(during.times), lost, logged, moved)
+    lost, noticed = before.lost + during.lost, bool(fault.logged)
+    return Caused(
+        fault.name,
+        " / ".join(dict.fromkeys(got)),
+        list(before.times),
+        list(during.times),
+        lost,
+        fault.logged in said if noticed else None,
+        moved if noticed else None,
+    )
 
 
 async def _metric(subject: Subject, fault: Fault) -> float:
@@ -79,8 +110,9 @@ def _joined(rounds: Sequence[Caused]) -> Caused:
         [time for one in rounds for time in getattr(one, name)] for name in ("before", "during")
     )
     victim = " / ".join(dict.fromkeys(one.victim for one in rounds))
-    lost, logged = sum(one.lost for one in rounds), all(one.logged for one in rounds)
-    return Caused(rounds[0].fault, victim, before, during, lost, logged, min(one.moved for one in rounds))
+    lost, moved = sum(one.lost for one in rounds), [one.moved for one in rounds if one.moved is not None]
+    logged = all(one.logged for one in rounds) if moved else None
+    return Caused(rounds[0].fault, victim, before, during, lost, logged, min(moved, default=None))
 
 
 def percentile(times: Sequence[float], share: float) -> float | None:
@@ -100,8 +132,8 @@ def faults_table(found: Sequence[Caused]) -> Table:
             one.victim,
             str(one.lost),
             *("-" if figure is None else f"{figure:.0f}" for figure in figures),
-            "yes" if one.logged else "no",
-            f"{one.moved:+g}",
+            {True: "yes", False: "no", None: "-"}[one.logged],
+            "-" if one.moved is None else f"{one.moved:+g}",
         )
     return shown
 

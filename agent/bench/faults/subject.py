@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from rejoinder.agent.bench.faults.models import FAULT_OF_STT
 from rejoinder.agent.bench.faults.plugin import FAULTY, FAULTY_MODELS, install_models
 from rejoinder.agent.server.own_server import own_process
 
@@ -16,8 +17,12 @@ HUNG_STEP_SECONDS = "2"
 """The setting ``max_step_s`` of the server."""
 FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
 """Moves the wall clock of a process by what a file says. Debian has it in the package libfaketime."""
-FAKED = {"FAKETIME_NO_CACHE": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-"""Reads that file each time, and leaves the clock alone that measures intervals."""
+PADDING_LINES = 100_000
+"""Lines that the traces file has at the start, so that a limit of its size does not stop the log."""
+FAKED = {"FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+"""Leaves the clock alone that measures intervals."""
+FAKED_EACH_SECOND = {"FAKETIME_CACHE_DURATION": "1"}
+"""Reads that file once a second: each time would cost a second an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +82,25 @@ async def serving_faults(folder: Path, sets_clock: bool) -> AsyncIterator[Subjec
     path = [str(install_models(folder, FAULTY_MODELS)), *filter(None, [os.environ.get("PYTHONPATH")])]
     subject = Subject("", 0, folder)
     subject.shift.write_text("+0")
-    faked = {"LD_PRELOAD": str(FAKETIME[0]), "FAKETIME_TIMESTAMP_FILE": str(subject.shift), **FAKED}
+    subject.traces.write_text("{}\n" * PADDING_LINES)
     environment: Mapping[str, str] = {
         "PYTHONPATH": os.pathsep.join(path),
         "REJOINDER_VAD": "scripted:vad",
         "REJOINDER_MAX_STEP_S": HUNG_STEP_SECONDS,
         "REJOINDER_TRACE_FILE": str(subject.traces),
         "REJOINDER_ANSWER_CACHE": f"sqlite:{subject.answers}",
-        **(faked if sets_clock else {}),
+        "REJOINDER_CONVERSATIONS": f"sqlite:{folder / 'conversations.db'}",
+        "REJOINDER_CALLS_DB": str(folder / "calls.db"),
+        "REJOINDER_RECORDINGS": str(folder / "recordings"),
+        "REJOINDER_RECORDING": "always",
+        FAULT_OF_STT: "raise",
     }
+    if sets_clock:
+        faked = {
+            "LD_PRELOAD": str(FAKETIME[0]),
+            "FAKETIME_TIMESTAMP_FILE": str(subject.shift),
+        }
+        environment = {**environment, **faked, **FAKED, **FAKED_EACH_SECOND}
     flags = {**FAULTY, "turn": "scripted:turn"}
     async with own_process(flags, environment=environment, log=subject.log) as (url, pid):
         yield Subject(url, pid, folder)

@@ -48,6 +48,11 @@ class Trend:
         """Whether the quantity grows for more than chance."""
         return self.slope > SIGNIFICANT_ERRORS * self.error
 
+    @property
+    def may_grow_by_share(self) -> bool:
+        """Whether the error is too large to say that memory or latency grows by less than ``MOST_GROWTH``."""
+        return self.slope + SIGNIFICANT_ERRORS * self.error > MOST_GROWTH * self.mean
+
     def grows_by_share(self) -> bool:
         """Return whether memory or latency fails: it grows, and by more than ``MOST_GROWTH``."""
         return self.is_significant and self.share > MOST_GROWTH

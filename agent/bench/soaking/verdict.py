@@ -20,9 +20,9 @@ ROW_SECONDS = 600.0
 """Length of one row of the table, in seconds."""
 TABLE_ROWS = 6
 """Rows of a run that is shorter than an hour."""
-UNJUDGED_SECONDS = 900.0
+UNJUDGED_SECONDS = 1_500.0
 """Beginning of each segment that does not count, in seconds: caches, pools and kept calls fill until then."""
-UNJUDGED_SHARE = 1 / 3
+UNJUDGED_SHARE = 0.6
 """Most of a segment that does not count, as a share of it."""
 JUDGED_SHARE = 0.4
 """Least share of the run that a segment needs for a judgement of ``BY_SHARE``: a shorter one still fills."""
@@ -47,6 +47,16 @@ class Judged:
     quantity: str
     trend: Trend | None
     fails: bool
+
+    @property
+    def verdict(self) -> str:
+        """What the trend shows, in words."""
+        if self.trend is None:
+            return "too few samples"
+        if self.fails:
+            return "grows"
+        unsure = self.quantity in BY_SHARE and self.trend.may_grow_by_share
+        return "unknown" if unsure else "steady"
 
 
 def judge(samples: Sequence[SoakSample]) -> list[Judged]:
@@ -158,16 +168,16 @@ def _trends(judged: Sequence[Judged]) -> Table:
     for one in judged:
         name = named(one.quantity)
         if one.trend is None:
-            shown.add_row(name, str(one.segment), "–", "–", "–", "–", "0", "too few samples")
+            shown.add_row(name, str(one.segment), "–", "–", "–", "–", "0", one.verdict)
             continue
         figures = (one.trend.mean, one.trend.slope, one.trend.error)
         shown.add_row(
             name,
             str(one.segment),
-            *(f"{figure / scale(one.quantity):.2f}" for figure in figures),
-            f"{100 * one.trend.share:+.2f}",
+            *(f"{figure / scale(one.quantity):.1f}" for figure in figures),
+            f"{100 * one.trend.share:+.1f}",
             str(one.trend.samples),
-            "[bold red]grows[/]" if one.fails else "steady",
+            f"[bold red]{one.verdict}[/]" if one.fails else one.verdict,
         )
     return shown
 
@@ -192,6 +202,7 @@ def report(samples: Sequence[SoakSample], judged: Sequence[Judged], planned: int
                 "segment": one.segment,
                 "quantity": one.quantity,
                 "fails": one.fails,
+                "verdict": one.verdict,
                 **(
                     {}
                     if one.trend is None

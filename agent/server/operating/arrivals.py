@@ -44,6 +44,7 @@ class Arrivals:
             begin()
             return
         transport.pause_reading()
+        loop.call_soon(pause_anew, transport)
         if not self._waiting:
             loop.call_later(1.0 / self._per_second, self._next)
         self._waiting.setdefault(address, deque()).append((transport, begin))
@@ -93,3 +94,13 @@ class Arrivals:
                 loop.call_exception_handler(
                     {"message": "a connection was not begun", "exception": error, "transport": transport}
                 )
+
+
+def pause_anew(transport: asyncio.Transport) -> None:
+    """Pause a connection behind its ``connection_made``, where it waits.
+
+    asyncio in Python 3.11 before 3.11.5 begins to read behind that method, whatever it did.
+    """
+    if not transport.is_closing():
+        transport.resume_reading()
+        transport.pause_reading()

@@ -45,7 +45,8 @@ class Drain:
         if await _ended(calls, working, self._seconds):
             log.info("drained: all calls have ended")
             return
-        log.warning("draining: calls that did not end in %g s: %d; they end now", self._seconds, len(calls))
+        left = f"calls that did not end in {self._seconds:g} s: {len(calls)}"
+        log.warning("draining: %s; they end now", left if calls else "requests for text")
         end_absent()
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_SECONDS + 1.0):

@@ -6,18 +6,16 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from rejoinder.agent.server.operating.arrivals import Arrivals
+from rejoinder.agent.server.operating.arrivals import Arrivals, pause_anew
+from rejoinder.agent.server.operating.lookups import Lookups
 
 HANDSHAKE_SECONDS = 10.0
 """Longest TLS handshake, in seconds: as long as the head of a request may take. asyncio allows 60."""
 CLOSING_SECONDS = 3.0
 """Longest wait for a client's answer to the end of TLS, in seconds. asyncio allows 30."""
-MOST_LOOKUPS = 32
-"""Names that are looked up at the same time. One without an answer keeps its thread for 10 s and longer."""
 
 SERVER_LOOP = f"{__name__}:ServerLoop"
 """Name of the event loop for uvicorn."""
@@ -37,16 +35,11 @@ class ServerLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.gates: set[TlsGate] = set()
-        self._lookups = ThreadPoolExecutor(MOST_LOOKUPS, "lookup")
+        self._lookups = Lookups()
 
     async def getaddrinfo(self, host: Any, port: Any, **how: Any) -> Any:
         """Return the addresses of a name. Cancelling stops the wait; the thread goes on. Raises OSError."""
-        return await self.run_in_executor(self._lookups, partial(socket.getaddrinfo, host, port, **how))
-
-    def close(self) -> None:
-        """Close the loop. A lookup without an answer is not waited for here."""
-        super().close()
-        self._lookups.shutdown(wait=False, cancel_futures=True)
+        return await self._lookups.run(partial(socket.getaddrinfo, host, port, **how))
 
     async def create_server(self, protocol_factory: Any, *given: Any, **named: Any) -> asyncio.Server:
         """Open a server. Cancelling opens none."""
@@ -115,13 +108,7 @@ class TlsGate(asyncio.Protocol):
         self._loop.gates.add(self)
         self._timer = self._loop.call_later(HANDSHAKE_SECONDS, transport.abort)
         self._arrivals.add(transport, self._begin)
-        # asyncio in Python 3.11 before 3.11.5 begins to read behind this method, whatever it did.
-        self._loop.call_soon(self._pause_anew)
-
-    def _pause_anew(self) -> None:
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
-            self._transport.pause_reading()
+        self._loop.call_soon(pause_anew, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting: the socket is closed here."""

@@ -27,6 +27,7 @@ class Notifier:
     """
 
     _failed = False
+    _stopping: Mapping[str, str] = {}
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         address = environment.get("NOTIFY_SOCKET", "")
@@ -61,7 +62,12 @@ class Notifier:
 
     def stopping(self, seconds: float) -> None:
         """Notify systemd that the server ends by itself within this time, in seconds."""
-        self.send(STOPPING="1", EXTEND_TIMEOUT_USEC=str(int(seconds * MICRO)))
+        self._stopping = {"STOPPING": "1", "EXTEND_TIMEOUT_USEC": str(int(seconds * MICRO))}
+        self._send_stopping()
+
+    def _send_stopping(self) -> None:
+        if self._stopping and self.send(**self._stopping):
+            self._stopping = {}
 
     async def run(self, loaded: Callable[[], bool], status: Callable[[], str]) -> None:
         """Ping from the event loop, and notify systemd of each change of the status, until cancelled.
@@ -76,6 +82,7 @@ class Notifier:
         while True:
             if self.watchdog:
                 self.send(WATCHDOG="1")
+            self._send_stopping()
             if not started and loaded():
                 started = self.send(READY="1")
             if (now := status()) != last and self.send(STATUS=now):

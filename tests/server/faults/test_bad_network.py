@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.servers.bad_network import bad_network
 from support.serving import BLOCKED, LINE, PATIENCE, Server, serving
 from websockets.asyncio.client import ClientConnection, connect
 
+from rejoinder.agent.bench.faults.bad_network import bad_network
 from rejoinder.agent.wires import g711
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline.replying.playout import Playout, spread

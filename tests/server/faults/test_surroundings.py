@@ -126,6 +126,7 @@ def test_jump_of_the_wall_clock_changes_nothing_but_timestamps(
     shift.write_text("+0")
     for name, value in {
         **FAKED,
+        "FAKETIME_NO_CACHE": "1",
         "LD_PRELOAD": str(FAKETIME[0]),
         "FAKETIME_TIMESTAMP_FILE": str(shift),
     }.items():
