@@ -19,7 +19,8 @@ from support.ports import unused_port
 from support.servers.faulty import WORDS, faulty_server
 from support.serving import PATIENCE, Server, Talk, serving
 
-from rejoinder.agent.server.operating.server_loop import MOST_LOOKUPS, ServerLoop
+from rejoinder.agent.server.operating.lookups import MOST_LOOKUPS
+from rejoinder.agent.server.operating.server_loop import ServerLoop
 
 NAMES = "127.0.7.53"
 """The address of the name server."""
@@ -128,3 +129,29 @@ def test_names_without_an_answer_hold_up_no_other_work(monkeypatch: pytest.Monke
             runner.run(asyncio.wait_for(work(), PATIENCE))
     finally:
         answered.set()
+
+
+HANGING = """
+import asyncio, socket, threading
+from rejoinder.agent.server.operating.server_loop import ServerLoop
+
+async def main():
+    loop = asyncio.get_running_loop()
+    lookup = loop.create_task(loop.getaddrinfo("chat.example", 80))
+    await asyncio.to_thread(begun.wait)
+    lookup.cancel()
+    await asyncio.wait([lookup])
+    print(lookup.cancelled())
+
+begun = threading.Event()
+socket.getaddrinfo = lambda *_: (begun.set(), threading.Event().wait())
+with asyncio.Runner(loop_factory=ServerLoop) as runner:
+    runner.run(main())
+"""
+
+
+def test_a_name_without_an_answer_does_not_keep_the_program_from_ending() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "True\n", "")
