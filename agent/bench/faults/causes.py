@@ -36,7 +36,7 @@ SHOUT_SECONDS = 0.4
 """Length of the audio on which the recogniser fails, in seconds."""
 SILENCE_SECONDS = 2.5
 """Length of the silence after it, in seconds."""
-RECORDING_BYTES = 60_000
+RECORDING_BYTES = 20_000
 """Most bytes of a recording on a full disk, beyond those of the log."""
 VICTIM = 200
 """The number of a caller beside those who talk."""
@@ -196,7 +196,8 @@ class Fault:
     """A fault. logged: words of its line in the log; empty: the server cannot notice it.
 
     metric: the metric that it moves, and one of its labels. once: it is not repeated while the others talk.
-    sets_clock: whether it sets the wall clock.
+    caches: whether the server keeps answers; the others are then answered without the models. sets_clock:
+    whether it sets the wall clock.
     """
 
     name: str
@@ -204,6 +205,7 @@ class Fault:
     logged: str
     metric: tuple[str, str]
     once: bool = False
+    caches: bool = False
     sets_clock: bool = False
 
     @property
@@ -262,7 +264,13 @@ CAUSES = (
         "has ended, the call goes on: File too large",
         ("recordings_total", "failed"),
     ),
-    Fault("cache locked", cache_locked, "an answer was not stored", ("cached_answers_total", "failed")),
+    Fault(
+        "cache locked",
+        cache_locked,
+        "an answer was not stored",
+        ("cached_answers_total", "failed"),
+        caches=True,
+    ),
     Fault("calls locked", locked("calls.db"), "calls are not kept now", ("kept_calls_total", "failed")),
     Fault(
         "conversations locked",

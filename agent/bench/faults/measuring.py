@@ -20,6 +20,8 @@ from rejoinder.agent.bench.soaking.samples import METRIC_PREFIX, scrape
 
 BEFORE_FAULT_SECONDS = 0.7
 """Time in which the callers connect before a fault, in seconds."""
+AGAIN_SECONDS = 0.5
+"""Pause between two times that a fault is caused, in seconds."""
 MOST_LATER = 1.2
 """How many times the p95 before a fault the others' p95 may be during it."""
 LEAST_JUDGED = 40
@@ -67,7 +69,7 @@ async def cause(fault: Fault, callers: int, turns: int) -> Caused:
     Raises ServerFailed, OSError or TimeoutError.
     """
     with tempfile.TemporaryDirectory() as folder:
-        async with serving_faults(Path(folder), fault.sets_clock) as subject:
+        async with serving_faults(Path(folder), fault.caches, fault.sets_clock) as subject:
             before = await hold_calls(subject.url, callers, turns)
             counted, length = await _metric(subject, fault), subject.log.stat().st_size
             talking = asyncio.create_task(hold_calls(subject.url, callers, turns))
@@ -75,6 +77,7 @@ async def cause(fault: Fault, callers: int, turns: int) -> Caused:
                 await asyncio.sleep(BEFORE_FAULT_SECONDS)
                 got = [await fault.cause(subject)]
                 while not fault.once and not talking.done():
+                    await asyncio.sleep(AGAIN_SECONDS)
                     got.append(await fault.cause(subject))
                 during = await talking
             finally:

@@ -73,11 +73,11 @@ class Subject:
 
 
 @asynccontextmanager
-async def serving_faults(folder: Path, sets_clock: bool) -> AsyncIterator[Subject]:
+async def serving_faults(folder: Path, caches: bool, sets_clock: bool) -> AsyncIterator[Subject]:
     """Serve for the length of the block, with models that fail on a word.
 
-    folder: an empty one. sets_clock: whether the wall clock follows the file ``shift``. Raises ServerFailed.
-    Cancelling ends the server.
+    folder: an empty one. caches: whether answers are kept. sets_clock: whether the wall clock follows the
+    file ``shift``. Raises ServerFailed. Cancelling ends the server.
     """
     path = [str(install_models(folder, FAULTY_MODELS)), *filter(None, [os.environ.get("PYTHONPATH")])]
     subject = Subject("", 0, folder)
@@ -88,13 +88,14 @@ async def serving_faults(folder: Path, sets_clock: bool) -> AsyncIterator[Subjec
         "REJOINDER_VAD": "scripted:vad",
         "REJOINDER_MAX_STEP_S": HUNG_STEP_SECONDS,
         "REJOINDER_TRACE_FILE": str(subject.traces),
-        "REJOINDER_ANSWER_CACHE": f"sqlite:{subject.answers}",
         "REJOINDER_CONVERSATIONS": f"sqlite:{folder / 'conversations.db'}",
         "REJOINDER_CALLS_DB": str(folder / "calls.db"),
         "REJOINDER_RECORDINGS": str(folder / "recordings"),
         "REJOINDER_RECORDING": "always",
         FAULT_OF_STT: "raise",
     }
+    if caches:
+        environment = {**environment, "REJOINDER_ANSWER_CACHE": f"sqlite:{subject.answers}"}
     if sets_clock:
         faked = {
             "LD_PRELOAD": str(FAKETIME[0]),

@@ -151,7 +151,5 @@ with asyncio.Runner(loop_factory=ServerLoop) as runner:
 
 
 def test_a_name_without_an_answer_does_not_keep_the_program_from_ending() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=PATIENCE
-    )
+    ended = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=PATIENCE)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "True\n", "")
