@@ -96,7 +96,7 @@ def test_stage_that_freezes_ends_its_call_and_no_other(tmp_path: Path, role: str
 
 @pytest.mark.server
 def test_writer_that_freezes_ends_its_call_and_no_other(tmp_path: Path) -> None:
-    """Its events find no room any more, so the voice waits with the rest of a long answer."""
+    """The answer takes longer than the limit: it is still owed at the limit, and none of it was sent."""
     with faulty_serving(tmp_path, max_stuck_s=LIMIT, llm="frozen:llm") as server:
         with talking(server) as others, Talk(server) as victim:
             others.answered(1)
@@ -110,7 +110,7 @@ def test_writer_that_freezes_ends_its_call_and_no_other(tmp_path: Path) -> None:
 
 @pytest.mark.server
 def test_writer_that_freezes_at_a_short_answer_ends_its_call(tmp_path: Path) -> None:
-    """All events of the answer find room: the session is done with it, and the caller has none of it."""
+    """The answer ends before the limit: the session owes nothing more, and the caller has none of it."""
     with faulty_serving(tmp_path, max_stuck_s="2", llm="frozen:llm") as server, Talk(server) as victim:
         type_in(victim, "The writer freeze.")
         until(lambda: metric(server, "ended_calls_total", why="stuck"), "nothing ends the silent call")
