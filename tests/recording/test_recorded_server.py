@@ -16,6 +16,7 @@ import psutil
 import pytest
 import soundfile
 from support.callers.recorded import loud, only, place, talk
+from support.servers.faults import metric
 from support.serving import PATIENCE, Server, Talk, serving
 
 from rejoinder.agent.recording.folder import CallRecording, Folder
@@ -130,6 +131,10 @@ def test_full_disk_ends_the_recording_and_not_the_call(tmp_path: Path) -> None:
             call.until("response.done")
         recording = only(folder)
         assert recording.ended == "File too large" and recording.seconds > 0.5
+        named = f"recording {recording.id} has ended, the call goes on: File too large"
+        assert server.log.read_text().count(named) == 1
+        assert metric(server, "recordings_total", outcome="failed") == 1
+        assert metric(server, "recordings_total") == 1, "it is no complete one as well"
         audio, _ = soundfile.read(folder / recording.file)
         assert len(audio)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address, ip_network
 from pathlib import Path
+from threading import Barrier
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 from support.resuming import conversation
 from support.serving import PATIENCE, Talk, run_command, serving
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from rejoinder.agent.server.limiting.allowance import BUSY_SECONDS
 from rejoinder.agent.server.operating.admission import CONVERSATION
@@ -43,6 +46,37 @@ def test_full_server_refuses_by_status(page: bool, tmp_path: Path) -> None:
             assert free.value.status == 426
         with Talk(server, **origin) as talk:
             assert talk.turn()["status"] == "completed"
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("balanced", ["true", "false"])
+def test_one_of_two_clients_that_connect_at_once_gets_the_last_line(balanced: str, tmp_path: Path) -> None:
+    with serving(tmp_path, max_sessions="1", behind_balancer=balanced) as server:
+
+        def call(begin: Barrier, end: Barrier) -> str:
+            """Connect when the other client does; return the refusal, "" for a call that has begun."""
+            with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as sock:
+                begin.wait(PATIENCE)
+                try:
+                    with Talk(server, greeted=False, sock=sock) as talk:
+                        talk.until("conversation.created")
+                        end.wait(PATIENCE)  # it holds its line until the other client has its answer
+                        return ""
+                except InvalidStatus as error:
+                    assert error.response.status_code == 503
+                    refusal = error.response.body.decode().strip()
+                except ConnectionClosed as closed:
+                    assert closed.rcvd and closed.rcvd.code == 1013
+                    refusal = closed.rcvd.reason
+                end.wait(PATIENCE)
+                return refusal
+
+        with ThreadPoolExecutor(2) as clients:
+            for _ in range(8):
+                begin, end = Barrier(2), Barrier(2)
+                answers = [clients.submit(call, begin, end) for _ in range(2)]
+                assert sorted(one.result() for one in answers) == ["", BUSY]
+                server.wait_idle()
 
 
 @pytest.mark.server

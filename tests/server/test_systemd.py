@@ -6,11 +6,12 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 import pytest
+from support.servers.faults import until
 from support.serving import PATIENCE, Talk, begin_to_end, serving
 
 from rejoinder.agent.server.operating.systemd import Notifier
@@ -26,9 +27,28 @@ def systemd(tmp_path: Path) -> Iterator[tuple[socket.socket, str]]:
         yield ours, address
 
 
-def end_reading(address: str) -> None:
+def send(address: str, text: bytes) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
-        other.sendto(b"", address)
+        other.sendto(text, address)
+
+
+@contextmanager
+def received(ours: socket.socket, address: str) -> Iterator[SimpleQueue[str]]:
+    """Read at all times: the kernel keeps ten notifications, and the server does not wait for room."""
+    ours.settimeout(None)
+    sent: SimpleQueue[str] = SimpleQueue()
+
+    def read() -> None:
+        while text := ours.recv(4096).decode():
+            sent.put(text)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield sent
+    finally:
+        send(address, b"")
+        reader.join()
 
 
 @pytest.mark.server
@@ -38,14 +58,7 @@ def test_systemd_learns_that_the_server_is_ready_alive_and_stopping(
     ours, address = systemd
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     monkeypatch.setenv("WATCHDOG_USEC", "300000")
-    ours.settimeout(None)
-    sent: SimpleQueue[str] = SimpleQueue()
     came: list[str] = []
-
-    def read() -> None:
-        """Read at all times: the kernel keeps ten notifications, and the server does not wait for room."""
-        while text := ours.recv(4096).decode():
-            sent.put(text)
 
     def get(line: str) -> None:
         """Receive notifications until one has this line."""
@@ -54,10 +67,7 @@ def test_systemd_learns_that_the_server_is_ready_alive_and_stopping(
         came.extend(lines)
 
     with ExitStack() as stack:
-        reader = threading.Thread(target=read)
-        reader.start()
-        stack.callback(reader.join)
-        stack.callback(end_reading, address)
+        sent = stack.enter_context(received(ours, address))
         server = stack.enter_context(serving(tmp_path, drain_s="600"))
         get("READY=1")
         get("STATUS=ready")
@@ -69,6 +79,53 @@ def test_systemd_learns_that_the_server_is_ready_alive_and_stopping(
             assert int(came[-1].removeprefix("EXTEND_TIMEOUT_USEC=")) > 600_000_000
             get("WATCHDOG=1")
     assert came.count("READY=1") == 1
+
+
+BLOCKING_AGENT = """
+import time
+from pathlib import Path
+from rejoinder import Agent
+
+agent = Agent("You are brief.")
+
+@agent.on_call
+async def block(call):
+    Path("blocked").touch()
+    while not Path("go").exists():
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.server
+def test_pings_stop_while_the_event_loop_is_blocked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, systemd: tuple[socket.socket, str]
+) -> None:
+    """systemd has to restart a server that answers no caller, even if its other threads still run."""
+    ours, address = systemd
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    monkeypatch.setenv("WATCHDOG_USEC", "300000")  # a ping each 0.1 s
+    (tmp_path / "desk.py").write_text(BLOCKING_AGENT)
+    with received(ours, address) as sent, serving(tmp_path, agent=str(tmp_path / "desk.py")) as server:
+
+        def get(line: str) -> None:
+            while line not in sent.get(timeout=2 * PATIENCE).splitlines():
+                pass
+
+        get("STATUS=ready")
+        get("WATCHDOG=1")
+        with Talk(server, greeted=False) as talk:
+            try:
+                until((tmp_path / "blocked").exists, "the loop was not blocked")
+                send(address, b"MARK=1")  # behind everything that the server has sent before
+                get("MARK=1")
+                with pytest.raises(Empty):
+                    sent.get(timeout=1.0)  # ten pings
+            finally:
+                (tmp_path / "go").touch()
+            for _ in range(3):
+                get("WATCHDOG=1")
+            talk.until("conversation.created")
+            assert talk.turn()["status"] == "completed"
 
 
 def test_watchdog_of_another_process_gets_no_pings(systemd: tuple[socket.socket, str]) -> None:

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.servers.faults import faulty_serving, metric, talking
+from support.resuming import DELTA
+from support.servers.faults import faulty_serving, metric, talking, until
+from support.servers.frozen_models import TURN_STOPPED
 from support.serving import Server, Talk, serving
 from websockets.frames import CloseCode
 
 from rejoinder.agent.bench.faults.models import HANG_VARIABLE
 from rejoinder.agent.server.operating.call_watch import (
+    END_SECONDS,
     ENDLESS,
     LATE_SECONDS,
     STUCK,
     CallLimits,
+    CallWatch,
     Overdue,
     overdue,
 )
 from rejoinder.agent.settings.supervision import LAST_WORDS
-from rejoinder.pipeline import EndOfTurn, NothingSaid, Options, ReplyText, SpeechStarted
+from rejoinder.agent.simulate import virtual_clock
+from rejoinder.agent.wires.call import Call
+from rejoinder.agent.wires.pcm.protocol import Pcm
+from rejoinder.agent.wires.transport import Disconnected, Frame
+from rejoinder.agent.wires.transport import Message as WireMessage
+from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedVad
+from rejoinder.pipeline import EndOfTurn, Models, NothingSaid, Options, ReplyText, SpeechStarted
 from rejoinder.pipeline.call_timer import longest_silence
+from rejoinder.pipeline.engines.load_shedding import LoadShedder
+from rejoinder.pipeline.interfaces import Message
 from rejoinder.pipeline.options import Endpointing
 from rejoinder.pipeline.pulse import Pulse
 
@@ -77,6 +92,39 @@ def test_stage_that_freezes_ends_its_call_and_no_other(tmp_path: Path, role: str
             said = [event["transcript"] for event in victim.seen if event["type"].endswith("transcript.done")]
             assert said[-1] == LAST_WORDS
         server.wait_idle()
+
+
+@pytest.mark.server
+def test_writer_that_freezes_ends_its_call_and_no_other(tmp_path: Path) -> None:
+    """The answer takes longer than the limit: it is still owed at the limit, and none of it was sent."""
+    with faulty_serving(tmp_path, max_stuck_s=LIMIT, llm="frozen:llm") as server:
+        with talking(server) as others, Talk(server) as victim:
+            others.answered(1)
+            type_in(victim, f"The writer freeze. {'It goes on and on. ' * 20}")
+            error = ended(server, victim)
+            others.answered(1)
+        assert (error["code"], error["message"]) == ("server_error", STUCK.format(float(LIMIT)))
+        assert not [one for one in victim.seen if one["type"] == DELTA], "the writer went on"
+        server.wait_idle()
+
+
+@pytest.mark.server
+def test_writer_that_freezes_at_a_short_answer_ends_its_call(tmp_path: Path) -> None:
+    """The answer ends before the limit: the session owes nothing more, and the caller has none of it."""
+    with faulty_serving(tmp_path, max_stuck_s="2", llm="frozen:llm") as server, Talk(server) as victim:
+        type_in(victim, "The writer freeze.")
+        until(lambda: metric(server, "ended_calls_total", why="stuck"), "nothing ends the silent call")
+        assert ended(server, victim)["message"] == STUCK.format(2.0)
+
+
+@pytest.mark.server
+def test_turn_model_that_freezes_leaves_the_end_of_turns_to_the_silence(tmp_path: Path) -> None:
+    with faulty_serving(tmp_path, max_stuck_s=LIMIT, turn="frozen:turn") as server, Talk(server) as talk:
+        for _ in range(2):
+            say_loudly(talk)
+            assert talk.until("response.done")["response"]["status"] == "completed"
+        assert server.log.read_text().count(TURN_STOPPED) >= 2
+        assert metric(server, "ended_calls_total") == 0
 
 
 @pytest.mark.server
@@ -156,6 +204,71 @@ def test_caller_who_says_nothing_is_asked_and_then_told_goodbye(tmp_path: Path) 
         assert talk.seen[-1]["error"]["message"] == longest_silence(0.5)
         assert code == CloseCode.GOING_AWAY
         assert metric(server, "ended_calls_total") == 0
+
+
+class DeafLlm(ScriptedLlm):
+    """Ends when ``over`` is set, and not when it is cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = asyncio.Event()
+
+    async def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        """Stream no words."""
+        while not self.over.is_set():
+            with suppress(asyncio.CancelledError):
+                await self.over.wait()
+        yield ""
+
+
+class Asking:
+    """The connection of a client that asks for a reply, and waits. sent: the messages that it receives."""
+
+    def __init__(self) -> None:
+        self.sent: list[WireMessage] = []
+        self._asked = False
+
+    async def receive(self) -> list[Frame] | Disconnected:
+        if self._asked:
+            await asyncio.get_running_loop().create_future()
+        self._asked = True
+        return ['{"type": "reply"}']
+
+    async def send(self, messages: Sequence[WireMessage]) -> None:
+        self.sent += messages
+
+
+def test_call_that_does_not_end_is_named_in_the_log_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
+    """In virtual time: a real call and its watch, and a model that ignores cancelling."""
+
+    def named() -> int:
+        said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+        return sum("ignores cancelling" in line and calls[0].log.id in line for line in said)
+
+    calls: list[Call] = []
+    counted: list[str] = []
+
+    async def run() -> tuple[int, str]:
+        loop, llm = asyncio.get_running_loop(), DeafLlm()
+        models = Models(ScriptedVad(), ScriptedStt(["hello"]), llm, ScriptedTts(), load_shedder=LoadShedder())
+        calls.append(call := Call(Asking(), models, Options(), Pcm(Options()), None))
+        call.pulse = Pulse(loop.time)
+        watch = CallWatch(CallLimits(10.0, 0, ""), counted.append)
+        watching = asyncio.create_task(watch.run(lambda: calls))
+        calling = asyncio.create_task(call.run())
+        await asyncio.sleep(10.0 + END_SECONDS - 1.0)
+        assert counted == ["stuck"] and not calling.done() and named() == 0
+        await asyncio.sleep(4.0)
+        assert named() == 1
+        await asyncio.sleep(END_SECONDS)
+        assert named() == 2 and counted == ["stuck"] and not calling.done()
+        llm.over.set()
+        ended_with = await calling
+        watching.cancel()
+        await asyncio.wait([watching])
+        return ended_with
+
+    assert virtual_clock.run(run()) == (CloseCode.INTERNAL_ERROR, STUCK.format(10.0))
 
 
 # --- the decision ---------------------------------------------------------------------------------------

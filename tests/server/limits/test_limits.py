@@ -264,6 +264,32 @@ def test_requests_count_too_and_openais_client_knows_the_error(server: Server) -
     server.wait_idle()
 
 
+def test_clients_behind_a_proxy_are_limited_by_their_own_addresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proxy names the address last; what a client writes in front of it changes nothing."""
+    monkeypatch.setenv("REJOINDER_ADDRESS_SESSIONS", "2")
+
+    def of(forwarded: str) -> dict[str, Any]:
+        return {"additional_headers": {"X-Forwarded-For": forwarded}}
+
+    one, other = "203.0.113.7", "198.51.100.8"
+    with serving(tmp_path, trusted_proxies="127.0.0.1") as server:
+        with Talk(server, **of(one)) as first, Talk(server, **of(one)), Talk(server, **of(other)):
+            for forwarded in (one, f"{other}, {one}"):
+                with pytest.raises(InvalidStatus) as refusal, server.call(**of(forwarded)):
+                    pass
+                answer = refusal.value.response
+                assert answer.status_code == 429 and answer.headers["Retry-After"] == str(BUSY_SECONDS)
+                assert b"this address may hold no more calls at once than 2" in answer.body
+            with Talk(server, **of(other)) as fourth:
+                assert fourth.turn()["status"] == "completed"
+            assert first.turn()["status"] == "completed"
+        server.wait_idle()
+        with Talk(server, **of(one)):
+            pass
+
+
 def test_limits_are_read_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REJOINDER_KEY_SESSIONS", raising=False)
     monkeypatch.delenv("REJOINDER_API_KEYS", raising=False)
