@@ -6,3 +6,7 @@ packages and weights it needs and how it is opened. To add one, write that file,
 ``registry.py``; if its weights are to be fetched, list them in ``weights/catalog.toml``. ``scripted.py`` has
 the smallest example of each role, for tests.
 """
+
+import os
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime 1.29 and later would report to its makers

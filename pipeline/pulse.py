@@ -28,13 +28,15 @@ class Pulse:
     endless: turns in a row that were ended for their length, while the user spoke. taking_since: when the
     session was given what it has not taken yet, None if it waits for more; the call's reader sets it.
     owed_since: since when the session has owed something without a sign of life, None if it owes nothing; the
-    call's writer clears it at each chunk of audio. Both are attributes, not methods, for their cost.
+    call's writer clears it at each chunk of audio. writing_since: since when the writer is at one event,
+    None if it waits for the next one. All three are attributes, not methods, for their cost.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.endless = 0
         self.taking_since: float | None = None
         self.owed_since: float | None = None
+        self.writing_since: float | None = None
         self._clock = clock
         self._session: Session | None = None
         self._began = clock()
@@ -78,8 +80,9 @@ class Pulse:
 
     @property
     def stuck(self) -> float:
-        """Seconds without a sign of life while the session owes one, or does not take what it was given."""
-        since = [time for time in (self.taking_since, self.owed_since) if time is not None]
+        """Seconds without a sign of life while one is due: from the session, the reader or the writer."""
+        all_since = (self.taking_since, self.owed_since, self.writing_since)
+        since = [time for time in all_since if time is not None]
         return self._clock() - min(since) if since else 0.0
 
     def _end_turn(self, at: int) -> None:

@@ -267,10 +267,7 @@ class Call:
     # --- what the wire answers --------------------------------------------------------------------------
 
     async def _carry_out(self, session: Session, answers: Answers) -> None:
-        """Carry out commands and send messages, in order.
-
-        Waits while the session has a second of unprocessed audio.
-        """
+        """Carry out commands and send messages, in order; wait while a second of audio is unprocessed."""
         messages: list[Message] = []
         for answer in answers:
             if isinstance(answer, dict | str | bytes):
@@ -354,6 +351,7 @@ class Call:
     async def _write_events(self, session: Session) -> None:
         """Send the client what follows from the session's events, until they end."""
         while True:
+            self.pulse.writing_since = None
             try:
                 async with asyncio.timeout(self._wire.flush_after):
                     event = await session.events.receive()
@@ -362,7 +360,7 @@ class Call:
                 continue
             except Closed:
                 return
-            self._last_active = asyncio.get_running_loop().time()
+            self.pulse.writing_since = self._last_active = asyncio.get_running_loop().time()
             if not isinstance(event, ReplyAudio):  # most observers read, they do not listen
                 self.pulse.take(event)
                 event = self._observe(event, session)

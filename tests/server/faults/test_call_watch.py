@@ -337,6 +337,16 @@ def test_call_that_takes_no_audio_is_stuck() -> None:
     assert looked(pulse, clock, 100.0) is None
 
 
+def test_call_whose_writer_does_not_return_is_stuck() -> None:
+    clock = Clock()
+    pulse, _ = begun(clock)
+    pulse.writing_since = clock.now
+    assert looked(pulse, clock, 9.0) is None
+    assert looked(pulse, clock, 1.0) is Overdue.STUCK
+    pulse.writing_since = None
+    assert looked(pulse, clock, 100.0) is None
+
+
 SECOND = 16_000
 
 
