@@ -15,6 +15,7 @@ from rejoinder.pipeline.events import (
 )
 from rejoinder.pipeline.options import Options
 from rejoinder.pipeline.session import Session
+from rejoinder.pipeline.turns.endpointer import Floor
 
 Clock = Callable[[], float]
 """A steady clock, in seconds."""
@@ -84,6 +85,30 @@ class Pulse:
         all_since = (self.taking_since, self.owed_since, self.writing_since)
         since = [time for time in all_since if time is not None]
         return self._clock() - min(since) if since else 0.0
+
+    @property
+    def due(self) -> str:
+        """What has not come for the time of ``stuck``, and from where, in words; "" for nothing."""
+        waits = (
+            (
+                self.taking_since,
+                "the caller's audio is not taken, by voice activity detection or the recogniser",
+            ),
+            (self.writing_since, "the task that sends to the client does not return"),
+            (self.owed_since, self._owed),
+        )
+        since = [(time, what) for time, what in waits if time is not None]
+        return min(since)[1] if since else ""
+
+    @property
+    def _owed(self) -> str:
+        if self._session is None:
+            return ""
+        if self._session.floor.floor is Floor.PAUSE:
+            return "the words of a pause are due, from the recogniser"
+        if not self._session.written:
+            return "the first words of a reply are due, from the language model"
+        return "the rest of a reply is due, from the language model or the voice"
 
     def _end_turn(self, at: int) -> None:
         options = self._session.options if self._session else Options()

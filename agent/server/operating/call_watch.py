@@ -97,7 +97,8 @@ class CallWatch:
                 reason = ENDLESS.format(self._limits.endless_turns)
             case Overdue.TOO_LONG:
                 reason = longest_call(call.pulse.longest)
-        log.warning("call %s is ended from outside: %s", call.log.id, reason)
+        due = f" ({call.pulse.due})" if why is Overdue.STUCK else ""
+        log.warning("call %s is ended from outside: %s%s", call.log.id, reason, due)
         self._count(why.value)
         call.departure.begin(self._limits.words, Stuck(reason) if why is Overdue.STUCK else CallOver(reason))
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ from rejoinder.pipeline.engines.load_shedding import LoadShedder
 from rejoinder.pipeline.interfaces import Message
 from rejoinder.pipeline.options import Endpointing
 from rejoinder.pipeline.pulse import Pulse
+from rejoinder.pipeline.turns.endpointer import Floor
 
 LIMIT = "4"
 """The setting ``max_stuck_s``."""
@@ -76,8 +78,16 @@ def ended(server: Server, call: Talk, why: str = "stuck", times: int = 1) -> dic
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("role", ["vad", "stt", "llm", "tts"])
-def test_stage_that_freezes_ends_its_call_and_no_other(tmp_path: Path, role: str) -> None:
+@pytest.mark.parametrize(
+    ("role", "named"),
+    [
+        ("vad", "by voice activity detection or the recogniser"),
+        ("stt", "by voice activity detection or the recogniser"),
+        ("llm", "from the language model or the voice"),
+        ("tts", "from the language model or the voice"),
+    ],
+)
+def test_stage_that_freezes_ends_its_call_and_no_other(tmp_path: Path, role: str, named: str) -> None:
     with faulty_serving(tmp_path, max_stuck_s=LIMIT, **{role: f"frozen:{role}"}) as server:
         with talking(server) as others, Talk(server) as victim:
             others.answered(1)
@@ -88,6 +98,7 @@ def test_stage_that_freezes_ends_its_call_and_no_other(tmp_path: Path, role: str
             error = ended(server, victim)
             others.answered(1)
         assert (error["code"], error["message"]) == ("server_error", STUCK.format(float(LIMIT)))
+        assert f"{named})\n" in server.log.read_text()
         if role != "tts":  # the voice works, so the caller is told
             said = [event["transcript"] for event in victim.seen if event["type"].endswith("transcript.done")]
             assert said[-1] == LAST_WORDS
@@ -105,6 +116,7 @@ def test_writer_that_freezes_ends_its_call_and_no_other(tmp_path: Path) -> None:
             others.answered(1)
         assert (error["code"], error["message"]) == ("server_error", STUCK.format(float(LIMIT)))
         assert not [one for one in victim.seen if one["type"] == DELTA], "the writer went on"
+        assert "(the task that sends to the client does not return)" in server.log.read_text()
         server.wait_idle()
 
 
@@ -291,6 +303,7 @@ class Waiting:
         self.options = Options(**options)
         self.owes = False
         self.written = 0
+        self.floor = SimpleNamespace(floor=Floor.NOBODY)
 
 
 def begun(clock: Clock, **options: Any) -> tuple[Pulse, Waiting]:
@@ -325,6 +338,21 @@ def test_call_is_stuck_where_it_owes_a_sign_of_life() -> None:
     assert overdue(pulse, CallLimits(0.0, 0, "")) is None
     session.owes = False
     assert looked(pulse, clock, 1.0) is None
+
+
+def test_what_a_stuck_call_waits_for_is_named() -> None:
+    clock = Clock()
+    pulse, session = begun(clock)
+    assert pulse.due == ""
+    session.owes = True
+    assert looked(pulse, clock, 20.0) is Overdue.STUCK
+    assert pulse.due == "the first words of a reply are due, from the language model"
+    session.written = 1
+    assert pulse.due == "the rest of a reply is due, from the language model or the voice"
+    session.floor.floor = Floor.PAUSE
+    assert pulse.due == "the words of a pause are due, from the recogniser"
+    pulse.taking_since = clock.now
+    assert pulse.due == "the words of a pause are due, from the recogniser", "that is older"
 
 
 def test_call_that_takes_no_audio_is_stuck() -> None:
