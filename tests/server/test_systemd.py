@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import threading
@@ -147,6 +148,28 @@ def test_notification_to_a_socket_that_is_gone_does_no_harm(
     assert [record.getMessage() for record in caplog.records] == [
         "cannot notify systemd: No such file or directory"
     ]
+
+
+def test_systemd_that_is_late_learns_of_the_end_nevertheless(systemd: tuple[socket.socket, str]) -> None:
+    """Without it, systemd kills the server before the calls have ended."""
+    ours, address = systemd
+    notifier = Notifier({"NOTIFY_SOCKET": address})
+    while notifier.send(STATUS="ready"):
+        pass
+    notifier.stopping(1.5)
+
+    async def read() -> list[str]:
+        loop = asyncio.get_running_loop()
+        running = loop.create_task(notifier.run(lambda: True, lambda: "draining"))
+        ours.setblocking(False)
+        async with asyncio.timeout(PATIENCE):
+            while "STOPPING=1" not in (lines := (await loop.sock_recv(ours, 4096)).decode().splitlines()):
+                pass
+        running.cancel()
+        return lines
+
+    assert asyncio.run(read()) == ["STOPPING=1", "EXTEND_TIMEOUT_USEC=1500000"]
+    notifier.close()
 
 
 def test_notification_to_an_abstract_socket() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from support.ports import unused_port
+from support.servers.faults import metric
 from support.servers.faulty import WORDS, faulty_server
 from support.serving import PATIENCE, Server, Talk, serving
 
@@ -104,6 +105,7 @@ def test_callers_are_answered_by_the_model_that_has_an_address(tmp_path: Path) -
             assert answers == [WORDS] * CALLERS
             assert (len(far.seen), len(near.seen)) == (known[0], known[1] + CALLERS)
             assert "far is not asked any more" in server.log.read_text()
+            assert metric(server, "llm_rescues_total") >= 1
 
 
 def test_names_without_an_answer_hold_up_no_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
