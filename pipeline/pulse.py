@@ -107,7 +107,7 @@ class Pulse:
         if self._session.floor.floor is Floor.PAUSE:
             return "the words of a pause are due, from the recogniser"
         if not self._session.written:
-            return "the first words of a reply are due, from the language model"
+            return "a reply is due, of which the language model has written nothing"
         return "the rest of a reply is due, from the language model or the voice"
 
     def _end_turn(self, at: int) -> None:

@@ -356,11 +356,13 @@ class Call:
                 async with asyncio.timeout(self._wire.flush_after):
                     event = await session.events.receive()
             except TimeoutError:
+                self.pulse.writing_since = time.monotonic()
                 await self._carry_out(session, self._wire.flush())
                 continue
             except Closed:
                 return
-            self.pulse.writing_since = self._last_active = asyncio.get_running_loop().time()
+            self.pulse.writing_since = time.monotonic()
+            self._last_active = asyncio.get_running_loop().time()
             if not isinstance(event, ReplyAudio):  # most observers read, they do not listen
                 self.pulse.take(event)
                 event = self._observe(event, session)

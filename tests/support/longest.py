@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 LONGEST = (
+    "bench/test_faults.py",
     "models/llm/failover/test_live_faults.py",
     "wires/realtime/test_resume.py",
     "test_examples.py",

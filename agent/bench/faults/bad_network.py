@@ -61,8 +61,10 @@ async def bad_network(
             tasks.add(task)
 
     async with await asyncio.start_server(connect, "127.0.0.1", 0) as server:
-        yield server.sockets[0].getsockname()[1]
-    for task in tasks:
-        task.cancel()
-        with suppress(asyncio.CancelledError, OSError, ExceptionGroup):
-            await task
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            for task in tasks:
+                task.cancel()
+                with suppress(asyncio.CancelledError, OSError, ExceptionGroup):
+                    await task

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
@@ -126,16 +127,16 @@ async def log_full(subject: Subject) -> str:
 
 
 async def recording_full(subject: Subject) -> str:
-    """Let no recording grow beyond a second while a caller talks. Cancelling ends the call."""
+    """Let recordings grow for some seconds only while a caller talks. Cancelling ends the call."""
     with subject.limited("RLIMIT_FSIZE", subject.log.stat().st_size + RECORDING_BYTES):
         return await spoken(subject.url, 3)
 
 
-def locked(*path: str) -> Callable[[Subject], Awaitable[str]]:
-    """Return a cause: another process locks a database of the server while callers talk. path: its file."""
+def locked(name: str) -> Callable[[Subject], Awaitable[str]]:
+    """Return a cause: somebody else locks a database of the server while callers talk. name: of its file."""
 
     async def cause(subject: Subject) -> str:
-        with closing(await asyncio.to_thread(_lock, subject.folder.joinpath(*path))):
+        with closing(await asyncio.to_thread(_lock, subject.folder / name)):
             got = await spoken(subject.url, 1)
             await asyncio.sleep(LOCKED_SECONDS)
         return got
@@ -145,7 +146,11 @@ def locked(*path: str) -> Callable[[Subject], Awaitable[str]]:
 
 def _lock(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(path, LOCK_SECONDS, isolation_level=None, check_same_thread=False)
-    database.execute("BEGIN EXCLUSIVE")
+    try:
+        database.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError as error:
+        database.close()
+        raise TimeoutError(f"{path.name} could not be locked: {error}") from error
     return database
 
 
@@ -184,7 +189,8 @@ async def clock_is_set(subject: Subject) -> str:
 async def over_a_bad_network(subject: Subject) -> str:
     """Call over a network with a delay, jitter and loss. Cancelling ends the call."""
     async with bad_network(subject.port) as port:
-        return await spoken(subject.url.replace(str(subject.port), str(port)), 2)
+        bad = urlsplit(subject.url)._replace(netloc=f"127.0.0.1:{port}")
+        return await spoken(urlunsplit(bad), 2)
 
 
 def _joined(got: list[str]) -> str:
@@ -197,7 +203,7 @@ class Fault:
 
     metric: the metric that it moves, and one of its labels. once: it is not repeated while the others talk.
     caches: whether the server keeps answers; the others are then answered without the models. sets_clock:
-    whether it sets the wall clock.
+    whether it sets the wall clock. needs: packages without which it is not caused.
     """
 
     name: str
@@ -207,19 +213,16 @@ class Fault:
     once: bool = False
     caches: bool = False
     sets_clock: bool = False
+    needs: tuple[str, ...] = ()
 
     @property
     def missing(self) -> str:
         """What has to be installed for it and is not; "" if nothing is."""
         if self.sets_clock and not FAKETIME:
             return "libfaketime"
-        if self.name == NO_MEMORY and not (find_spec("onnx") and find_spec("onnxruntime")):
-            return "onnx and onnxruntime"
-        return ""
+        return " and ".join(name for name in self.needs if not find_spec(name))
 
 
-NO_MEMORY = "no memory for the voice"
-"""The fault that needs onnxruntime."""
 CAUSES = (
     Fault(
         "the voice raises",
@@ -228,10 +231,11 @@ CAUSES = (
         ("engine_failed_steps_total", "faulty-tts"),
     ),
     Fault(
-        NO_MEMORY,
+        "no memory for the voice",
         on_words("Please memory now."),
         " failed: faulty-tts",
         ("engine_failed_steps_total", "faulty-tts"),
+        needs=("onnx", "onnxruntime"),
     ),
     Fault(
         "the language model raises",

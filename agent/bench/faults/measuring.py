@@ -58,7 +58,7 @@ class Caused:
         if self.lost:
             return f"others lost {self.lost} turns"
         if self.logged is False or (self.moved is not None and self.moved <= 0.0):
-            return "it is not in the log and the metrics"
+            return "it is not in the log, or not in the metrics"
         return "others were answered later" if self.late else ""
 
 
@@ -82,7 +82,7 @@ async def cause(fault: Fault, callers: int, turns: int) -> Caused:
                 during = await talking
             finally:
                 talking.cancel()
-                await asyncio.wait([talking])
+                await asyncio.gather(talking, return_exceptions=True)
             moved = await _metric(subject, fault) - counted
             said = subject.log.read_bytes()[length:].decode()
     lost, noticed = before.lost + during.lost, bool(fault.logged)

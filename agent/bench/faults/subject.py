@@ -21,8 +21,8 @@ PADDING_LINES = 100_000
 """Lines that the traces file has at the start, so that a limit of its size does not stop the log."""
 FAKED = {"FAKETIME_DONT_FAKE_MONOTONIC": "1"}
 """Leaves the clock alone that measures intervals."""
-FAKED_EACH_SECOND = {"FAKETIME_CACHE_DURATION": "1"}
-"""Reads that file once a second: each time would cost a second an answer."""
+READ_EACH_SECOND = {"FAKETIME_CACHE_DURATION": "1"}
+"""Reads the file once a second. Reading it at each look at the clock makes an answer seconds late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ async def serving_faults(folder: Path, caches: bool, sets_clock: bool) -> AsyncI
             "LD_PRELOAD": str(FAKETIME[0]),
             "FAKETIME_TIMESTAMP_FILE": str(subject.shift),
         }
-        environment = {**environment, **faked, **FAKED, **FAKED_EACH_SECOND}
+        environment = {**environment, **faked, **FAKED, **READ_EACH_SECOND}
     flags = {**FAULTY, "turn": "scripted:turn"}
     async with own_process(flags, environment=environment, log=subject.log) as (url, pid):
         yield Subject(url, pid, folder)

@@ -48,9 +48,8 @@ class Trend:
         """Whether the quantity grows for more than chance."""
         return self.slope > SIGNIFICANT_ERRORS * self.error
 
-    @property
     def may_grow_by_share(self) -> bool:
-        """Whether the error is too large to say that memory or latency grows by less than ``MOST_GROWTH``."""
+        """Return whether growth of memory or latency by more than ``MOST_GROWTH`` is within the error."""
         return self.slope + SIGNIFICANT_ERRORS * self.error > MOST_GROWTH * self.mean
 
     def grows_by_share(self) -> bool:

@@ -22,8 +22,10 @@ TABLE_ROWS = 6
 """Rows of a run that is shorter than an hour."""
 UNJUDGED_SECONDS = 1_500.0
 """Beginning of each segment that does not count, in seconds: caches, pools and kept calls fill until then."""
-UNJUDGED_SHARE = 0.6
-"""Most of a segment that does not count, as a share of it."""
+UNJUDGED_SHARE = 1 / 3
+"""Most of a segment that does not count for ``BY_UNITS``, as a share of it."""
+FILLING_SHARE = 0.6
+"""Most of a segment that does not count for ``BY_SHARE``, as a share of it."""
 JUDGED_SHARE = 0.4
 """Least share of the run that a segment needs for a judgement of ``BY_SHARE``: a shorter one still fills."""
 BY_SHARE = ("memory", "p50_ms")
@@ -55,7 +57,7 @@ class Judged:
             return "too few samples"
         if self.fails:
             return "grows"
-        unsure = self.quantity in BY_SHARE and self.trend.may_grow_by_share
+        unsure = self.quantity in BY_SHARE and self.trend.may_grow_by_share()
         return "unknown" if unsure else "steady"
 
 
@@ -64,9 +66,9 @@ def judge(samples: Sequence[SoakSample]) -> list[Judged]:
     judged = []
     for segment, group in groupby(samples, lambda sample: sample.segment):
         part = [*group]
-        warm = after_warming(part)
         is_long = len(part) >= JUDGED_SHARE * len(samples)
         for quantity in (*BY_SHARE * is_long, "calls", *BY_UNITS):
+            warm = after_warming(part, FILLING_SHARE if quantity in BY_SHARE else UNJUDGED_SHARE)
             pairs = [(one, value) for one in warm if (value := getattr(one, quantity)) is not None]
             hours = [one.at / HOUR_S for one, _ in pairs]
             beside = [float(one.calls) for one, _ in pairs] if quantity in BY_UNITS else []
@@ -78,10 +80,10 @@ def judge(samples: Sequence[SoakSample]) -> list[Judged]:
     return judged
 
 
-def after_warming(segment: Sequence[SoakSample]) -> list[SoakSample]:
-    """Return the samples of a segment that count."""
+def after_warming(segment: Sequence[SoakSample], share: float) -> list[SoakSample]:
+    """Return the samples of a segment that count. share: most of it that does not."""
     begin, end = segment[0].at, segment[-1].at
-    warm = min(UNJUDGED_SECONDS, UNJUDGED_SHARE * (end - begin))
+    warm = min(UNJUDGED_SECONDS, share * (end - begin))
     return [one for one in segment if one.at >= begin + warm]
 
 

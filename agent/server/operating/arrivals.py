@@ -97,10 +97,10 @@ class Arrivals:
 
 
 def pause_anew(transport: asyncio.Transport) -> None:
-    """Pause a connection behind its ``connection_made``, where it waits.
+    """Pause a connection behind its ``connection_made``, where it still waits.
 
     asyncio in Python 3.11 before 3.11.5 begins to read behind that method, whatever it did.
     """
-    if not transport.is_closing():
+    if not (transport.is_closing() or transport.is_reading()):
         transport.resume_reading()
         transport.pause_reading()

@@ -45,8 +45,11 @@ class Drain:
         if await _ended(calls, working, self._seconds):
             log.info("drained: all calls have ended")
             return
-        left = f"calls that did not end in {self._seconds:g} s: {len(calls)}"
-        log.warning("draining: %s; they end now", left if calls else "requests for text")
+        if calls:
+            text = "draining: calls that did not end in %g s: %d; they end now"
+            log.warning(text, self._seconds, len(calls))
+        else:
+            log.warning("draining: requests that did not end in %g s end now", self._seconds)
         end_absent()
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_SECONDS + 1.0):

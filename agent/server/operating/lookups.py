@@ -23,7 +23,10 @@ class Lookups:
         self._room = asyncio.Semaphore(MOST_LOOKUPS)
 
     async def run(self, look: Callable[[], Any]) -> Any:
-        """Return what a function returns, or raise its error. Cancelling stops the wait, and no thread."""
+        """Return what a function returns. Raises its error, and OSError where no thread can be started.
+
+        Cancelling stops the wait, and no thread.
+        """
         await self._room.acquire()
         loop, future = asyncio.get_running_loop(), Future[Any]()
         future.set_running_or_notify_cancel()
@@ -36,5 +39,9 @@ class Lookups:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._room.release)
 
-        threading.Thread(target=work, name="lookup", daemon=True).start()
+        try:
+            threading.Thread(target=work, name="lookup", daemon=True).start()
+        except RuntimeError as error:
+            self._room.release()
+            raise OSError(f"a name is not looked up: {error}") from error
         return await asyncio.wrap_future(future)

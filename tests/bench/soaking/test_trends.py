@@ -83,7 +83,7 @@ def test_each_segment_is_judged_without_its_beginning() -> None:
     judged = verdict.judge([*warm, *after])
     assert [(one.segment, one.quantity) for one in judged if one.fails] == [(1, "descriptors")]
     (failure,) = verdict.failures([*warm, *after], judged)
-    assert failure.startswith("descriptors grows by 29.37") and failure.endswith("in segment 1")
+    assert failure.startswith("descriptors grows by 29.77") and failure.endswith("in segment 1")
     text = _text(verdict.tables([*warm, *after], judged))
     assert text.count("100/100") >= 4 and "0–9.83" in text, "a sixth of the run each"
     assert "kill -9" in text and "…" not in text and "grows" in text and "pcm: 180" in text

@@ -81,8 +81,8 @@ def ended(server: Server, call: Talk, why: str = "stuck", times: int = 1) -> dic
 @pytest.mark.parametrize(
     ("role", "named"),
     [
-        ("vad", "by voice activity detection or the recogniser"),
-        ("stt", "by voice activity detection or the recogniser"),
+        ("vad", "the recogniser"),
+        ("stt", "the recogniser"),
         ("llm", "from the language model or the voice"),
         ("tts", "from the language model or the voice"),
     ],
@@ -135,7 +135,7 @@ def test_turn_model_that_freezes_leaves_the_end_of_turns_to_the_silence(tmp_path
         for _ in range(2):
             say_loudly(talk)
             assert talk.until("response.done")["response"]["status"] == "completed"
-        assert server.log.read_text().count(TURN_STOPPED) >= 2
+        assert server.log.read_text().count(TURN_STOPPED) >= 1
         assert metric(server, "ended_calls_total") == 0
 
 
@@ -346,7 +346,7 @@ def test_what_a_stuck_call_waits_for_is_named() -> None:
     assert pulse.due == ""
     session.owes = True
     assert looked(pulse, clock, 20.0) is Overdue.STUCK
-    assert pulse.due == "the first words of a reply are due, from the language model"
+    assert pulse.due == "a reply is due, of which the language model has written nothing"
     session.written = 1
     assert pulse.due == "the rest of a reply is due, from the language model or the voice"
     session.floor.floor = Floor.PAUSE

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from support.browsing import CHROMIUM, RECONNECTING, becomes_true, browsing, noise, run, silence
+from support.patience import PATIENCE
 from support.serving import serving
 
 HEARD = """() => Array.from(
   document.querySelectorAll(".entry.agent .text"), (shown) => shown.firstChild.data).join(" ")"""
 """The agent's words without those that were not heard, which are struck out behind them."""
-STORY = " ".join(f"This is sentence number {number} of a long story." for number in range(1, 8))
+STORY = " ".join(f"This is sentence number {number} of a long story." for number in range(1, 6))
 
 pytestmark = [
     pytest.mark.browser,
@@ -29,7 +30,7 @@ def test_page_goes_on_after_its_server_was_killed(tmp_path: Path) -> None:
 
         def kill() -> None:
             server.process.kill()
-            server.process.wait(20.0)
+            server.process.wait(PATIENCE)
 
         async def act() -> None:
             async with browsing(tmp_path, [silence(1), noise(1), silence(60)]) as (page, _):
@@ -41,7 +42,7 @@ def test_page_goes_on_after_its_server_was_killed(tmp_path: Path) -> None:
                 again = await asyncio.to_thread(
                     second.enter_context, serving(tmp_path, port=server.port, **settings)
                 )
-                await page.wait_for_selector(".entry.agent:has-text('number 7')")
+                await page.wait_for_selector(".entry.agent:has-text('number 5')")
                 await page.wait_for_selector("#state[data-state=listening]")
                 assert " ".join((await page.evaluate(HEARD)).split()) == STORY
                 assert await page.locator("#error").is_hidden()
