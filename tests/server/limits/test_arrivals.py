@@ -34,6 +34,9 @@ class Reading:
     def resume_reading(self) -> None:
         self.paused, self.read_at = False, asyncio.get_running_loop().time()
 
+    def is_reading(self) -> bool:
+        return not self.paused
+
     def is_closing(self) -> bool:
         return self.closing
 
