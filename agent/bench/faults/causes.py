@@ -67,7 +67,10 @@ def status(done: dict[str, Any]) -> str:
 
 @asynccontextmanager
 async def called(subject: Subject) -> AsyncIterator[ClientConnection]:
-    """Hold a call, for at most ``VICTIM_SECONDS``. Raises OSError, TimeoutError or WebSocketException."""
+    """Hold a call, for at most ``VICTIM_SECONDS``. Cancelling ends it.
+
+    Raises OSError, TimeoutError or WebSocketException.
+    """
     async with asyncio.timeout(VICTIM_SECONDS), connect(subject.url, proxy=None, compression=None) as call:
         await event_of(call, "session.created")
         yield call
