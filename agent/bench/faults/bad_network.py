@@ -24,8 +24,8 @@ async def bad_network(
     """Pass connections on to a loopback port for the length of the block, and yield the port to connect to.
 
     delay, jitter: seconds in each direction. loss: share of the packets. One that is lost comes a round trip
-    later (RFC 5681, fast retransmit); each further loss of it doubles that wait (RFC 6298, 5.5). Cancelling ends
-    the connections.
+    later (RFC 5681, fast retransmit); each further loss of it doubles that wait (RFC 6298, 5.5). Cancelling
+    ends the connections.
     """
     dice = random.Random(seed)
     tasks: set[asyncio.Task[None]] = set()

@@ -37,7 +37,7 @@ SHOUT_SECONDS = 0.4
 """Length of the audio on which the recogniser fails, in seconds."""
 SILENCE_SECONDS = 2.5
 """Length of the silence after it, in seconds."""
-RECORDING_BYTES = 20_000
+RECORDING_BYTES = 10_000
 """Most bytes of a recording on a full disk, beyond those of the log."""
 VICTIM = 200
 """The number of a caller beside those who talk."""
@@ -132,7 +132,7 @@ async def log_full(subject: Subject) -> str:
 async def recording_full(subject: Subject) -> str:
     """Let recordings grow for some seconds only while a caller talks. Cancelling ends the call."""
     with subject.limited("RLIMIT_FSIZE", subject.log.stat().st_size + RECORDING_BYTES):
-        return await spoken(subject.url, 3)
+        return await spoken(subject.url, 4)
 
 
 def locked(name: str) -> Callable[[Subject], Awaitable[str]]:

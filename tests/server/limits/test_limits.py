@@ -268,7 +268,8 @@ def test_clients_behind_a_proxy_are_limited_by_their_own_addresses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The proxy names the address last; what a client writes in front of it changes nothing."""
-    monkeypatch.delenv("REJOINDER_API_KEYS", raising=False)
+    for name in ("REJOINDER_API_KEYS", "REJOINDER_KEY_SESSIONS"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("REJOINDER_ADDRESS_SESSIONS", "2")
 
     def of(forwarded: str) -> dict[str, Any]:
