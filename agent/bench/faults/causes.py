@@ -27,8 +27,8 @@ from rejoinder.agent.client.audio import CLIENT_RATE
 
 VICTIM_SECONDS = 20.0
 """Longest wait of a victim for its answer, in seconds."""
-LOCKED_SECONDS = 3.0
-"""How long another process locks a database, in seconds."""
+LOCKED_SECONDS = 20.0
+"""How long somebody else locks a database, in seconds: about as long as the others talk."""
 LOCK_SECONDS = 5.0
 """Longest wait for the lock, in seconds."""
 NO_DESCRIPTOR_SECONDS = 3.0
@@ -168,7 +168,8 @@ async def cache_locked(subject: Subject) -> str:
 async def no_descriptors(subject: Subject) -> str:
     """Leave the server without descriptors while a caller wants to call. Cancelling ends the call."""
     room = descriptors(subject.pid) + 2
-    with ExitStack() as held, subject.limited("RLIMIT_NOFILE", room):
+    with ExitStack() as held:
+        held.enter_context(subject.limited("RLIMIT_NOFILE", room))
         for _ in range(room):
             held.enter_context(await asyncio.to_thread(socket.create_connection, ("127.0.0.1", subject.port)))
         async with asyncio.TaskGroup() as tasks:
@@ -276,14 +277,22 @@ CAUSES = (
         cache_locked,
         "an answer was not stored",
         ("cached_answers_total", "failed"),
+        once=True,
         caches=True,
     ),
-    Fault("calls locked", locked("calls.db"), "calls are not kept now", ("kept_calls_total", "failed")),
+    Fault(
+        "calls locked",
+        locked("calls.db"),
+        "calls are not kept now",
+        ("kept_calls_total", "failed"),
+        once=True,
+    ),
     Fault(
         "conversations locked",
         locked("conversations.db"),
         "conversations are not kept",
         ("journal_writes_total", "failed"),
+        once=True,
     ),
     Fault(
         "no descriptors",
