@@ -1,10 +1,11 @@
-"""What calls may use of the language model, in tokens and money: a call, and a key and all calls in a day."""
+"""What calls may use of the language model, in tokens and money: each, and on a day by key or address."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rejoinder.pipeline.day_tally import DayTally
+from rejoinder.pipeline.day_tally import MOST_STRANGERS, DayTally
 from rejoinder.pipeline.events import BudgetReached
 
 WARN_AT = 0.8
@@ -36,8 +37,9 @@ class Used:
 
 @dataclass(frozen=True, slots=True)
 class BudgetPlan:
-    """The budgets of a server. call: of one call. key: of a key on one day. day: of all calls on one day.
+    """The budgets of a server.
 
+    call: of one call. key, address, day: of a key, of an address of clients, and of all calls, on one day.
     warn_at: share of a budget at which a warning is given. words: said before a call ends whose budget is
     spent, "" for nothing.
     """
@@ -45,6 +47,7 @@ class BudgetPlan:
     call: BudgetLimit = BudgetLimit()
     key: BudgetLimit = BudgetLimit()
     day: BudgetLimit = BudgetLimit()
+    address: BudgetLimit = BudgetLimit()
     warn_at: float = WARN_AT
     words: str = SPENT
 
@@ -59,37 +62,43 @@ class Budgets:
         self.plan = plan
         self._tally = tally or DayTally()
 
-    def of(self, key: str) -> CallBudget:
-        """Return the budget of a new call. key: the owner of the call, "" for all without a key."""
-        self._tally.follow(f"{kind} of {scope}" for kind in ("tokens", "cost") for scope in _scopes(key))
-        return CallBudget(self, key)
+    def of(self, key: str, address: str = "") -> CallBudget:
+        """Return the budget of a new call.
 
-    def spend(self, key: str, tokens: int, cost: float) -> None:
-        """Count what a call of a key has used."""
-        for scope in _scopes(key):
-            self._tally.add(f"tokens of {scope}", tokens)
-            self._tally.add(f"cost of {scope}", cost)
+        key: the owner of the call, "" for all without a key. address: of the client, "" for one that does not
+        count.
+        """
+        scopes = {"key": f"key {key}", "day": "all calls"}
+        if address and self.plan.address != BudgetLimit():
+            scopes["address"] = f"address {address}"
+        for scope, name in scopes.items():
+            self._tally.follow((f"{kind} of {name}" for kind in ("tokens", "cost")), _most(scope))
+        return CallBudget(self, scopes)
 
-    def today(self, key: str) -> tuple[Used, Used]:
-        """Return what a key and what all calls have used today."""
-        key_scope, all_calls = (
-            Used(int(self._tally.total(f"tokens of {scope}")), self._tally.total(f"cost of {scope}"))
-            for scope in _scopes(key)
-        )
-        return key_scope, all_calls
+    def spend(self, scopes: Mapping[str, str], tokens: int, cost: float) -> None:
+        """Count what a call has used. scopes: kind and name of each."""
+        for scope, name in scopes.items():
+            self._tally.add(f"tokens of {name}", tokens, _most(scope))
+            self._tally.add(f"cost of {name}", cost, _most(scope))
+
+    def today(self, name: str) -> Used:
+        """Return what was used today in a scope."""
+        return Used(int(self._tally.total(f"tokens of {name}")), self._tally.total(f"cost of {name}"))
 
 
-def _scopes(key: str) -> tuple[str, str]:
-    """Return the names of a key and of all calls in a tally."""
-    return f"key {key}", "all calls"
+def _most(scope: str) -> int:
+    return MOST_STRANGERS if scope == "address" else 0
 
 
 @dataclass(slots=True)
 class CallBudget:
-    """The budget of one call, and what it has used. parted: whether the last words were begun."""
+    """The budget of one call, and what it has used.
+
+    scopes: kind and name of what it counts for. parted: whether the last words were begun.
+    """
 
     budgets: Budgets
-    key: str
+    scopes: Mapping[str, str]
     used: Used = field(default_factory=Used)
     parted: bool = False
     _reached: dict[str, float] = field(default_factory=dict)
@@ -111,14 +120,14 @@ class CallBudget:
 
     @property
     def spent(self) -> str:
-        """The name of a budget that is spent: call, key or day; "" for none."""
+        """The kind of a budget that is spent: call, key, day or address; "" for none."""
         return next((scope for scope, share in self._shares().items() if share >= 1.0), "")
 
     def spend(self, tokens: int, cost: float = 0.0) -> None:
         """Count what a request has used."""
         self.used.tokens += tokens
         self.used.cost += cost
-        self.budgets.spend(self.key, tokens, cost)
+        self.budgets.spend(self.scopes, tokens, cost)
 
     def news(self) -> list[BudgetReached]:
         """Return the budgets that have reached their warning or their end, each once for each of both."""
@@ -131,5 +140,7 @@ class CallBudget:
         return found
 
     def _shares(self) -> dict[str, float]:
-        plan, (key, day) = self.budgets.plan, self.budgets.today(self.key)
-        return {"call": self.used.share(plan.call), "key": key.share(plan.key), "day": day.share(plan.day)}
+        plan = self.budgets.plan
+        limits = {"key": plan.key, "day": plan.day, "address": plan.address}
+        shares = {scope: self.budgets.today(name).share(limits[scope]) for scope, name in self.scopes.items()}
+        return {"call": self.used.share(plan.call), **shares}

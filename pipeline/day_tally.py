@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+MOST_STRANGERS = 100_000
+"""Names of a day beyond which no further address is counted: about 20 MB."""
+
 
 class DayTally:
     """The amounts of one day by name. today: returns the date; each new one begins again with nothing.
@@ -24,16 +27,22 @@ class DayTally:
         self._begin_day()
         return str(self._date)
 
-    def add(self, name: str, amount: float) -> None:
-        """Count an amount that was used here."""
+    def add(self, name: str, amount: float, most: int = 0) -> None:
+        """Count an amount that was used here.
+
+        most: names of a day beyond which a new one is not counted, 0 for no limit. Give it where strangers
+        make names.
+        """
         self._begin_day()
+        if most and len(self._here) >= most and name not in self._here:
+            return
         self._here[name] = self._here.get(name, 0.0) + amount
         self._changed.add(name)
 
-    def follow(self, names: Iterable[str]) -> None:
-        """Ask for what others use under these names, from the next report on."""
+    def follow(self, names: Iterable[str], most: int = 0) -> None:
+        """Ask for what others use under these names, from the next report on. most: as for ``add``."""
         for name in names:
-            self.add(name, 0.0)
+            self.add(name, 0.0, most)
 
     def total(self, name: str) -> float:
         """Return what was used today, here and elsewhere."""

@@ -140,7 +140,7 @@ class ReplyAudio:
 class BudgetReached:
     """A budget is nearly used up, or spent; then the call ends at the next silence.
 
-    scope: call, key or day. share: of the budget, that is used. over: whether it is spent.
+    scope: call, key, address or day. share: of the budget, that is used. over: whether it is spent.
     """
 
     scope: str

@@ -37,7 +37,7 @@ from rejoinder.agent.server.recording import recorder_of
 from rejoinder.agent.trace_file import TraceFile
 from rejoinder.agent.wires.audiosocket.server import Line
 from rejoinder.agent.wires.call import Call
-from rejoinder.agent.wires.call_log import LoggedCaller, caller, host, log_refused
+from rejoinder.agent.wires.call_log import Address, LoggedCaller, caller, host, log_refused
 from rejoinder.agent.wires.failures import ENDED
 from rejoinder.agent.wires.observer import CallObserver
 from rejoinder.agent.wires.pcm.messages import flag_of
@@ -115,15 +115,17 @@ class Switchboard:
         self._budgets = budgets
         self._trouble = trouble
 
-    def options(self, owner: str = "") -> Options:
+    def options(self, owner: str = "", client: Address = None) -> Options:
         """Return the options of a session with the agent that takes new calls.
 
-        owner: the hash of the API key that the session counts for, "" for none.
+        owner: the hash of the API key that the session counts for, "" for none. client: its address, None for
+        one that does not count.
         """
         given = replace(self._settings.options(), guard=self._guard)
         options = self._hosting.current.options(given)
         cache = self._answers.of(owner) if self._answers else None
-        budget = self._budgets.of(owner) if self._budgets else None
+        address = self._limiter.address(client[0] if client else "")
+        budget = self._budgets.of(owner, address) if self._budgets else None
         return replace(options, key=owner, cache=cache, budget=budget)
 
     def wire(
@@ -185,7 +187,7 @@ class Switchboard:
         owner: the hash of the API key that it counts for. owners: whose limits. id_: of the conversation.
         """
         key, query = shown(websocket.scope), found.query if found else dict(websocket.query_params)
-        options = replace(self.options(owner), holds_audio=flag_of(query, "hold"))
+        options = replace(self.options(owner, transport.client), holds_audio=flag_of(query, "hold"))
         model, trace = query.get("model", "default"), flag_of(query, "trace")
         wire = self.wire(options, model, trace, id_, found.session if found else "")
         info = http_info(websocket, wire, query)
@@ -262,7 +264,8 @@ class Switchboard:
             if carrier := await pick_up(transport):
                 if self._drain.reason:  # the server may have begun to drain meanwhile
                     raise Overloaded(self._drain.reason)
-                phone = Phone(carrier, self.options(self._keys.owner(key)))
+                counted = None if token else transport.client
+                phone = Phone(carrier, self.options(self._keys.owner(key), counted))
                 who = caller(transport.client, self._keys.owner(key), phone.number)
                 info = phone_info(phone, http_info(websocket, phone))
                 await self._hold(transport, phone, phone.options, who, info, owners)
@@ -279,7 +282,7 @@ class Switchboard:
         async with self.admission.accepted(websocket, "pcm", known, owners) as transport:
             if not transport:
                 return
-            options = self.options(self._keys.owner(key))
+            options = self.options(self._keys.owner(key), transport.client)
             if session:
                 begun = self.wire(options)
                 begun.prepare(session)

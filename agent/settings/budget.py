@@ -19,6 +19,12 @@ class BudgetSettings(BaseModel):
     )
     key_tokens: int = Field(0, ge=0, description="most tokens of a key on one day; 0: no limit")
     key_cost: float = Field(0.0, ge=0.0, description="most cost of a key on one day; 0: no limit")
+    address_tokens: int = Field(
+        0, ge=0, description="most tokens of an address of clients on one day; 0: no limit"
+    )
+    address_cost: float = Field(
+        0.0, ge=0.0, description="most cost of an address of clients on one day; 0: no limit"
+    )
     day_tokens: int = Field(0, ge=0, description="most tokens of all calls on one day; 0: no limit")
     day_cost: float = Field(0.0, ge=0.0, description="most cost of all calls on one day; 0: no limit")
     warn_at: float = Field(WARN_AT, gt=0.0, le=1.0, description="share of a budget that leads to a warning")
@@ -26,13 +32,15 @@ class BudgetSettings(BaseModel):
 
     def costs(self) -> str:
         """Return the name of a limit of cost, "" if there is none."""
-        return next((name for name in ("call_cost", "key_cost", "day_cost") if getattr(self, name)), "")
+        costs = ("call_cost", "key_cost", "address_cost", "day_cost")
+        return next((name for name in costs if getattr(self, name)), "")
 
     def budgets(self, tally: DayTally | None = None) -> Budgets | None:
         """Return the budgets of a server, None where no limit is set. tally: as for ``Budgets``."""
         call = BudgetLimit(self.call_tokens, self.call_cost)
         key = BudgetLimit(self.key_tokens, self.key_cost)
         day = BudgetLimit(self.day_tokens, self.day_cost)
-        if BudgetLimit() == call == key == day:
+        address = BudgetLimit(self.address_tokens, self.address_cost)
+        if BudgetLimit() == call == key == day == address:
             return None
-        return Budgets(BudgetPlan(call, key, day, self.warn_at, self.words.strip()), tally)
+        return Budgets(BudgetPlan(call, key, day, address, self.warn_at, self.words.strip()), tally)

@@ -28,6 +28,12 @@ class LimitSettings(BaseModel):
     address_calls_per_min: int = Field(
         0, ge=0, le=10_000, description="most calls and requests per address in any 60 seconds; 0: no limit"
     )
+    address_audio_s_per_day: int = Field(
+        0,
+        ge=0,
+        le=99_999_999,
+        description="most seconds of callers' audio per address on one day; 0: no limit",
+    )
     address_exempt: Annotated[str, AfterValidator(list_of_networks)] = Field(
         "", description="addresses and networks without limits per address, such as a carrier's"
     )

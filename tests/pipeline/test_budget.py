@@ -13,6 +13,7 @@ from rejoinder.models.llm.routing.choosing import Facts, choose
 from rejoinder.models.llm.routing.settings import RouteSettings
 from rejoinder.models.scripted import ScriptedLlm
 from rejoinder.pipeline import CallOver, Message, ReplyDone, ReplyRequest, Session
+from rejoinder.pipeline import budget as budget_module
 from rejoinder.pipeline.budget import BudgetLimit, BudgetPlan, Budgets, CallBudget
 from rejoinder.pipeline.day_tally import DayTally
 from rejoinder.pipeline.events import BudgetReached
@@ -120,6 +121,19 @@ def test_keys_and_days_are_counted_apart() -> None:
     assert (first.spent, other.spent) == ("day", "key") and first.over
     today[0] = date(2026, 11, 29)
     assert (first.share, first.over, first.spent) == (0.0, False, "")
+
+
+def test_addresses_are_counted_apart_and_as_many_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        budget_module, "MOST_STRANGERS", 6
+    )  # two names for each of a key, all calls and an address
+    budgets = Budgets(BudgetPlan(address=BudgetLimit(tokens=100)))
+    one, other, none = budgets.of("k", "192.0.2.1"), budgets.of("k", "192.0.2.2"), budgets.of("k")
+    one.spend(100)
+    other.spend(100)
+    assert (one.spent, other.spent, none.spent) == ("address", "", "")
+    assert [(each.scope, each.over) for each in one.news()] == [("address", True)]
+    assert budgets.of("new key").scopes == {"key": "key new key", "day": "all calls"}
 
 
 def test_cost_and_tokens_count_what_is_closer_to_its_end() -> None:

@@ -56,6 +56,10 @@ class Limiter:
         """Return who a call or request counts for; see ``Limits.owners``."""
         return self._limits.owners(key, address)
 
+    def address(self, host: str) -> str:
+        """Return the name under which a client's address is counted; see ``Limits.address``."""
+        return self._limits.address(host)
+
     def refusal(self, owners: Sequence[str]) -> Denial | None:
         """Return why a call may not begin by what this server knows. It counts nothing."""
         return self._limits.refusal(owners, time.monotonic())

@@ -21,7 +21,7 @@ from rejoinder.agent.server.limiting.allowance import (
     too_much_audio,
 )
 from rejoinder.agent.settings.networks import networks
-from rejoinder.pipeline.day_tally import DayTally
+from rejoinder.pipeline.day_tally import MOST_STRANGERS, DayTally
 
 MAX_OWNERS = 10_000
 """Owners with calls of the last minute, beyond which those of earlier minutes are forgotten."""
@@ -79,7 +79,7 @@ class Limits:
 
         key: the hash of its API key, "" for none. address: of the client, "" where it is unknown.
         """
-        group = grouped(address, self._exempt) if address else ""
+        group = self.address(address)
         named = [f"{KEY_OWNER}{key}" if key else "", f"{ADDRESS_OWNER}{group}" if group else ""]
         return tuple(owner for owner in named if owner and self.allowance(owner) != NO_LIMITS)
 
@@ -140,13 +140,18 @@ class Limits:
 
     def hear(self, owners: Iterable[str], seconds: float) -> str:
         """Count audio of a caller; return why no more is taken, "" if it is."""
+        reason = ""
         for owner in owners:
             if (most := self.allowance(owner).audio_s) == 0:
                 continue
-            self.tally.add(_audio(owner), seconds)
+            self.tally.add(_audio(owner), seconds, MOST_STRANGERS if owner.startswith(ADDRESS_OWNER) else 0)
             if self.tally.total(_audio(owner)) > most:
-                return too_much_audio(owner, most)
-        return ""
+                reason = reason or too_much_audio(owner, most)
+        return reason
+
+    def address(self, host: str) -> str:
+        """Return the name under which a client's address is counted, "" for one that is not."""
+        return grouped(host, self._exempt) if host else ""
 
     def claims(self, owners: Iterable[str], call: bool) -> list[Claim]:
         """Return what other servers need to know of a call or request that is counted here."""
@@ -173,7 +178,9 @@ class Limits:
 def limits_of(settings: Settings, tally: DayTally) -> Limits:
     """Return the limits that the settings name, without those of single keys. tally: of the server."""
     keys = Allowance(settings.key_sessions, settings.key_calls_per_min, settings.key_audio_s_per_day)
-    addresses = Allowance(settings.address_sessions, settings.address_calls_per_min)
+    addresses = Allowance(
+        settings.address_sessions, settings.address_calls_per_min, settings.address_audio_s_per_day
+    )
     exempt = networks(settings.address_exempt)
     return Limits(keys, addresses, exempt=exempt, tally=tally)
 

@@ -110,6 +110,18 @@ def test_addresses_of_one_customer_count_together(host: str, group: str) -> None
     assert grouped(host, networks("10.0.0.0/8 2001:db8:ff::/48")) == group
 
 
+def test_audio_of_an_address_is_limited_too() -> None:
+    limits = Limits(Allowance(audio_s=10), Allowance(audio_s=5))
+    owners = limits.owners("key", "192.0.2.1")
+    assert limits.hear(owners, 4.0) == ""
+    assert limits.hear(owners, 2.0) == "this address may send no more audio on one day than 5 s"
+    assert limits.hear(owners, 5.0) == "this key may send no more audio on one day than 10 s"
+    other = limits.owners("another key", "192.0.2.1")
+    denial = limits.begin(other, 0.0)
+    assert denial and "this address" in denial.reason and limits.begin(other, 0.0, call=False) is None
+    assert limits.begin(limits.owners("another key", "192.0.2.2"), 0.0) is None
+
+
 def test_audio_of_a_key_is_limited_by_the_day() -> None:
     today = ["Monday"]
     limits = Limits(Allowance(audio_s=10), tally=DayTally(lambda: today[0]))
