@@ -19,6 +19,8 @@ HANDSHAKE_ANSWER_SECONDS = 10.0
 """Longest wait for an answer, in seconds."""
 RETRY_SECONDS = 0.1
 """Wait after a connection that could not be made, in seconds."""
+STAY_SECONDS = 0.2
+"""How long a client stays that does not wait for its answer: 100 of them connect 500 times a second."""
 ATTACKER = "127.0.2.66"
 """The attackers' address, which is not that of the callers, or of a proxy."""
 HEAD = (
@@ -53,10 +55,17 @@ async def connect_once(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
         await reader.read(2**12)
 
 
+async def leave_soon(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Send a handshake, and leave without an answer. Cancelling stops."""
+    writer.write(HEAD.encode())
+    await asyncio.sleep(STAY_SECONDS)
+
+
 ATTACKS: dict[str, tuple[Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], int]] = {
     "slow-loris": (drip, HELD_CONNECTIONS),
     "silent": (be_silent, HELD_CONNECTIONS),
     "flood": (connect_once, CONNECTS_AT_A_TIME),
+    "hasty": (leave_soon, CONNECTS_AT_A_TIME),
 }
 """The attacks: what one client does, and how many do it at a time. Each begins again when it is over."""
 
