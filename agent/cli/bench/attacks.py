@@ -25,7 +25,8 @@ def attacks(
     """Measure answers while other clients attack the server.
 
     500 clients send the heads of requests byte by byte, 500 connections send nothing, 100 clients connect all
-    the time, or 100 clients connect 500 times a second and do not wait. Calls without and with an attack alternate. The models are scripted.
+    the time, or 100 clients connect 500 times a second and do not wait. Calls without and with an attack
+    alternate. The models are scripted.
     """
     console = console_beside(json_file)
     try:
