@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from ipaddress import IPv4Network, IPv6Network
@@ -14,6 +16,9 @@ BURST_CONNECTS = 50
 QUEUE_SECONDS = 10.0
 """Longest queue, in seconds of the rate. Clients that are dropped come back at once, which costs more than to
 let them wait."""
+
+TCP_ESTABLISHED = 1
+"""The state of a connection that both sides hold (Linux, include/net/tcp_states.h)."""
 
 
 class Arrivals:
@@ -74,8 +79,9 @@ class Arrivals:
         loop = asyncio.get_running_loop()
         while self._waiting:
             address, queue = next(iter(self._waiting.items()))
-            while queue and queue[0][0].is_closing():
-                queue.popleft()
+            while queue and has_left(queue[0][0]):
+                transport, _ = queue.popleft()
+                transport.abort()
                 self._count -= 1
             if queue and not self._take(loop.time()):
                 loop.call_later(1.0 / self._per_second, self._next)
@@ -94,6 +100,23 @@ class Arrivals:
                 loop.call_exception_handler(
                     {"message": "a connection was not begun", "exception": error, "transport": transport}
                 )
+
+
+def has_left(transport: asyncio.Transport) -> bool:
+    """Return whether a client that waits is gone, or has said that it sends nothing more.
+
+    A connection that is not read does not notice it. Only Linux tells the state of a connection.
+    """
+    if transport.is_closing():
+        return True
+    connection = transport.get_extra_info("socket")
+    if connection is None or sys.platform != "linux":
+        return False
+    try:
+        state: int = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+    except OSError:
+        return True
+    return state != TCP_ESTABLISHED
 
 
 def pause_anew(transport: asyncio.Transport) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,8 +26,8 @@ class Reading:
         self.read_at = asyncio.get_running_loop().time()
         self.closing = self.paused = False
 
-    def get_extra_info(self, name: str) -> tuple[str, int]:
-        return (self.address, 5060)
+    def get_extra_info(self, name: str) -> tuple[str, int] | None:
+        return (self.address, 5060) if name == "peername" else None
 
     def pause_reading(self) -> None:
         self.paused = True
@@ -178,3 +179,23 @@ def test_connections_over_the_rate_wait_and_are_answered(
                 client.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
             assert all(client.recv(4096).startswith(b"HTTP/1.1 200 OK") for client in clients)
             assert time.monotonic() - began > 0.9, "20 of them waited for up to a second"
+
+
+@pytest.mark.server
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the state of a connection")
+def test_connections_that_have_left_do_not_hold_up_those_behind_them(tmp_path: Path) -> None:
+    with serving(tmp_path, max_connects_per_s="1") as server:
+        address, request = ("127.0.0.1", server.port), b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        with ExitStack() as stack:
+            for _ in range(BURST_CONNECTS):
+                client = stack.enter_context(socket.create_connection(address, PATIENCE, ("127.0.1.1", 0)))
+                client.sendall(request)
+                assert client.recv(4096)
+            for _ in range(8):
+                with socket.create_connection(address, PATIENCE, ("127.0.1.1", 0)) as gone:
+                    gone.sendall(request)
+            began = time.monotonic()
+            last = stack.enter_context(socket.create_connection(address, PATIENCE, ("127.0.1.1", 0)))
+            last.sendall(request)
+            assert last.recv(4096).startswith(b"HTTP/1.1 200 OK")
+            assert time.monotonic() - began < 6.0, "8 of them would have taken a second each"
