@@ -181,21 +181,34 @@ def test_connections_over_the_rate_wait_and_are_answered(
             assert time.monotonic() - began > 0.9, "20 of them waited for up to a second"
 
 
-@pytest.mark.server
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the state of a connection")
-def test_connections_that_have_left_do_not_hold_up_those_behind_them(tmp_path: Path) -> None:
-    with serving(tmp_path, max_connects_per_s="1") as server:
-        address, request = ("127.0.0.1", server.port), b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+def test_connections_that_have_left_take_no_turn() -> None:
+    """Real sockets, in virtual time."""
+
+    class Connected(Reading):
+        """A connection with a socket. ours: the server's end."""
+
+        def __init__(self, ours: socket.socket) -> None:
+            super().__init__()
+            self.ours = ours
+
+        def get_extra_info(self, name: str) -> Any:
+            return self.ours if name == "socket" else super().get_extra_info(name)
+
+    async def main() -> None:
+        arrivals = Arrivals(1.0)
         with ExitStack() as stack:
-            for _ in range(BURST_CONNECTS):
-                client = stack.enter_context(socket.create_connection(address, PATIENCE, ("127.0.1.1", 0)))
-                client.sendall(request)
-                assert client.recv(4096)
-            for _ in range(8):
-                with socket.create_connection(address, PATIENCE, ("127.0.1.1", 0)) as gone:
-                    gone.sendall(request)
-            began = time.monotonic()
-            last = stack.enter_context(socket.create_connection(address, PATIENCE, ("127.0.1.1", 0)))
-            last.sendall(request)
-            assert last.recv(4096).startswith(b"HTTP/1.1 200 OK")
-            assert time.monotonic() - began < 6.0, "8 of them would have taken a second each"
+            listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            clients, waiting = [], []
+            for number in range(BURST_CONNECTS + 9):
+                clients.append(stack.enter_context(socket.create_connection(listening.getsockname())))
+                waiting.append(one := Connected(stack.enter_context(listening.accept()[0])))
+                arrivals.add(cast(asyncio.Transport, one), one.resume_reading)
+                assert one.paused == (number >= BURST_CONNECTS)
+            for client in clients[BURST_CONNECTS:-1]:
+                client.close()
+            await asyncio.sleep(1.5)
+            assert not waiting[-1].paused, "the one that is left has the next turn"
+            assert all(one.closing and one.paused for one in waiting[BURST_CONNECTS:-1])
+
+    virtual_clock.run(main())
