@@ -52,6 +52,14 @@ def received(ours: socket.socket, address: str) -> Iterator[SimpleQueue[str]]:
         reader.join()
 
 
+def read_until(sent: SimpleQueue[str], line: str) -> list[str]:
+    """Receive notifications until one has this line; return the lines of all of them."""
+    came: list[str] = []
+    while line not in (lines := sent.get(timeout=2 * PATIENCE).splitlines()):
+        came.extend(lines)
+    return came + lines
+
+
 @pytest.mark.server
 def test_systemd_learns_that_the_server_is_ready_alive_and_stopping(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, systemd: tuple[socket.socket, str]
@@ -62,10 +70,7 @@ def test_systemd_learns_that_the_server_is_ready_alive_and_stopping(
     came: list[str] = []
 
     def get(line: str) -> None:
-        """Receive notifications until one has this line."""
-        while line not in (lines := sent.get(timeout=2 * PATIENCE).splitlines()):
-            came.extend(lines)
-        came.extend(lines)
+        came.extend(read_until(sent, line))
 
     with ExitStack() as stack:
         sent = stack.enter_context(received(ours, address))
@@ -107,24 +112,19 @@ def test_pings_stop_while_the_event_loop_is_blocked(
     monkeypatch.setenv("WATCHDOG_USEC", "300000")  # a ping each 0.1 s
     (tmp_path / "desk.py").write_text(BLOCKING_AGENT)
     with received(ours, address) as sent, serving(tmp_path, agent=str(tmp_path / "desk.py")) as server:
-
-        def get(line: str) -> None:
-            while line not in sent.get(timeout=2 * PATIENCE).splitlines():
-                pass
-
-        get("STATUS=ready")
-        get("WATCHDOG=1")
+        read_until(sent, "STATUS=ready")
+        read_until(sent, "WATCHDOG=1")
         with Talk(server, greeted=False) as talk:
             try:
                 until((tmp_path / "blocked").exists, "the loop was not blocked")
                 send(address, b"MARK=1")  # behind everything that the server has sent before
-                get("MARK=1")
+                read_until(sent, "MARK=1")
                 with pytest.raises(Empty):
                     sent.get(timeout=1.0)  # ten pings
             finally:
                 (tmp_path / "go").touch()
             for _ in range(3):
-                get("WATCHDOG=1")
+                read_until(sent, "WATCHDOG=1")
             talk.until("conversation.created")
             assert talk.turn()["status"] == "completed"
 

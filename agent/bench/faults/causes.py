@@ -6,9 +6,10 @@ import asyncio
 import json
 import socket
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, asynccontextmanager, closing
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from rejoinder.agent.client.audio import CLIENT_RATE
 VICTIM_SECONDS = 20.0
 """Longest wait of a victim for its answer, in seconds."""
 LOCKED_SECONDS = 20.0
-"""How long somebody else locks a database, in seconds: about as long as the others talk."""
+"""How long another process locks a database, in seconds: about as long as the others talk."""
 LOCK_SECONDS = 5.0
 """Longest wait for the lock, in seconds."""
 NO_DESCRIPTOR_SECONDS = 3.0
@@ -65,24 +66,22 @@ def status(done: dict[str, Any]) -> str:
     return f"{response['status']}: {error['message']}" if error else str(response["status"])
 
 
-@asynccontextmanager
-async def called(subject: Subject) -> AsyncIterator[ClientConnection]:
-    """Hold a call, for at most ``VICTIM_SECONDS``. Cancelling ends it.
-
-    Raises OSError, TimeoutError or WebSocketException.
-    """
-    async with asyncio.timeout(VICTIM_SECONDS), connect(subject.url, proxy=None, compression=None) as call:
-        await event_of(call, "session.created")
-        yield call
+async def in_a_call(subject: Subject, act: Callable[[ClientConnection], Awaitable[str]]) -> str:
+    """Call, and return what an act in the call returns, or why there is no call. Cancelling ends it."""
+    try:
+        async with (
+            asyncio.timeout(VICTIM_SECONDS),
+            connect(subject.url, proxy=None, compression=None) as call,
+        ):
+            await event_of(call, "session.created")
+            return await act(call)
+    except (OSError, TimeoutError, WebSocketException) as failure:
+        return f"no call: {type(failure).__name__}"
 
 
 async def typed(subject: Subject, words: str) -> str:
     """Call, type something, and return what the caller gets. Cancelling ends the call."""
-    try:
-        async with called(subject) as call:
-            return await ask(call, words)
-    except (OSError, TimeoutError, WebSocketException) as failure:
-        return f"no call: {type(failure).__name__}"
+    return await in_a_call(subject, partial(ask, words=words))
 
 
 async def spoken(url: str, turns: int) -> str:
@@ -107,13 +106,13 @@ async def shouted(subject: Subject) -> str:
     """
     noise = np.random.default_rng(0).choice((-32_768, 32_767), int(SHOUT_SECONDS * CLIENT_RATE))
     silence = bytes(2 * int(SILENCE_SECONDS * CLIENT_RATE))
-    try:
-        async with called(subject) as call:
-            for pcm in (noise.astype("<i2").tobytes(), silence):
-                await call.send(append_event(pcm))
-            return status(await event_of(call, "response.done"))
-    except (OSError, TimeoutError, WebSocketException) as failure:
-        return f"no call: {type(failure).__name__}"
+
+    async def shout(call: ClientConnection) -> str:
+        for pcm in (noise.astype("<i2").tobytes(), silence):
+            await call.send(append_event(pcm))
+        return status(await event_of(call, "response.done"))
+
+    return await in_a_call(subject, shout)
 
 
 async def disk_full(subject: Subject) -> str:
@@ -136,7 +135,7 @@ async def recording_full(subject: Subject) -> str:
 
 
 def locked(name: str) -> Callable[[Subject], Awaitable[str]]:
-    """Return a cause: somebody else locks a database of the server while callers talk. name: of its file."""
+    """Return a cause: a database of the server is locked while callers talk. name: of its file."""
 
     async def cause(subject: Subject) -> str:
         with closing(await asyncio.to_thread(_lock, subject.folder / name)):

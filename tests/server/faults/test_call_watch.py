@@ -355,23 +355,14 @@ def test_what_a_stuck_call_waits_for_is_named() -> None:
     assert pulse.due == "the words of a pause are due, from the recogniser", "that is older"
 
 
-def test_call_that_takes_no_audio_is_stuck() -> None:
+@pytest.mark.parametrize("since", ["taking_since", "writing_since"])
+def test_call_whose_reader_or_writer_does_not_return_is_stuck(since: str) -> None:
     clock = Clock()
     pulse, _ = begun(clock)
-    pulse.taking_since = clock.now
+    setattr(pulse, since, clock.now)
     assert looked(pulse, clock, 9.0) is None
     assert looked(pulse, clock, 1.0) is Overdue.STUCK
-    pulse.taking_since = None
-    assert looked(pulse, clock, 100.0) is None
-
-
-def test_call_whose_writer_does_not_return_is_stuck() -> None:
-    clock = Clock()
-    pulse, _ = begun(clock)
-    pulse.writing_since = clock.now
-    assert looked(pulse, clock, 9.0) is None
-    assert looked(pulse, clock, 1.0) is Overdue.STUCK
-    pulse.writing_since = None
+    setattr(pulse, since, None)
     assert looked(pulse, clock, 100.0) is None
 
 
