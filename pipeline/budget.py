@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rejoinder.pipeline.day_tally import MOST_STRANGERS, DayTally
+from rejoinder.pipeline.day_tally import DayTally
 from rejoinder.pipeline.events import BudgetReached
 
 WARN_AT = 0.8
@@ -47,9 +47,9 @@ class BudgetPlan:
     call: BudgetLimit = BudgetLimit()
     key: BudgetLimit = BudgetLimit()
     day: BudgetLimit = BudgetLimit()
-    address: BudgetLimit = BudgetLimit()
     warn_at: float = WARN_AT
     words: str = SPENT
+    address: BudgetLimit = BudgetLimit()
 
 
 class Budgets:
@@ -72,22 +72,18 @@ class Budgets:
         if address and self.plan.address != BudgetLimit():
             scopes["address"] = f"address {address}"
         for scope, name in scopes.items():
-            self._tally.follow((f"{kind} of {name}" for kind in ("tokens", "cost")), _most(scope))
+            self._tally.follow((f"{kind} of {name}" for kind in ("tokens", "cost")), scope == "address")
         return CallBudget(self, scopes)
 
     def spend(self, scopes: Mapping[str, str], tokens: int, cost: float) -> None:
         """Count what a call has used. scopes: kind and name of each."""
         for scope, name in scopes.items():
-            self._tally.add(f"tokens of {name}", tokens, _most(scope))
-            self._tally.add(f"cost of {name}", cost, _most(scope))
+            self._tally.add(f"tokens of {name}", tokens, scope == "address")
+            self._tally.add(f"cost of {name}", cost, scope == "address")
 
     def today(self, name: str) -> Used:
         """Return what was used today in a scope."""
         return Used(int(self._tally.total(f"tokens of {name}")), self._tally.total(f"cost of {name}"))
-
-
-def _most(scope: str) -> int:
-    return MOST_STRANGERS if scope == "address" else 0
 
 
 @dataclass(slots=True)

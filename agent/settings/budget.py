@@ -43,4 +43,4 @@ class BudgetSettings(BaseModel):
         address = BudgetLimit(self.address_tokens, self.address_cost)
         if BudgetLimit() == call == key == day == address:
             return None
-        return Budgets(BudgetPlan(call, key, day, address, self.warn_at, self.words.strip()), tally)
+        return Budgets(BudgetPlan(call, key, day, self.warn_at, self.words.strip(), address), tally)

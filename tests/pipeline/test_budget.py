@@ -12,8 +12,7 @@ from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.llm.routing.choosing import Facts, choose
 from rejoinder.models.llm.routing.settings import RouteSettings
 from rejoinder.models.scripted import ScriptedLlm
-from rejoinder.pipeline import CallOver, Message, ReplyDone, ReplyRequest, Session
-from rejoinder.pipeline import budget as budget_module
+from rejoinder.pipeline import CallOver, Message, ReplyDone, ReplyRequest, Session, day_tally
 from rejoinder.pipeline.budget import BudgetLimit, BudgetPlan, Budgets, CallBudget
 from rejoinder.pipeline.day_tally import DayTally
 from rejoinder.pipeline.events import BudgetReached
@@ -124,9 +123,8 @@ def test_keys_and_days_are_counted_apart() -> None:
 
 
 def test_addresses_are_counted_apart_and_as_many_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        budget_module, "MOST_STRANGERS", 6
-    )  # two names for each of a key, all calls and an address
+    # Two names for each of a key, all calls and an address.
+    monkeypatch.setattr(day_tally, "MOST_NAMES", 6)
     budgets = Budgets(BudgetPlan(address=BudgetLimit(tokens=100)))
     one, other, none = budgets.of("k", "192.0.2.1"), budgets.of("k", "192.0.2.2"), budgets.of("k")
     one.spend(100)

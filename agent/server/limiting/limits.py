@@ -21,7 +21,7 @@ from rejoinder.agent.server.limiting.allowance import (
     too_much_audio,
 )
 from rejoinder.agent.settings.networks import networks
-from rejoinder.pipeline.day_tally import MOST_STRANGERS, DayTally
+from rejoinder.pipeline.day_tally import DayTally
 
 MAX_OWNERS = 10_000
 """Owners with calls of the last minute, beyond which those of earlier minutes are forgotten."""
@@ -144,7 +144,7 @@ class Limits:
         for owner in owners:
             if (most := self.allowance(owner).audio_s) == 0:
                 continue
-            self.tally.add(_audio(owner), seconds, MOST_STRANGERS if owner.startswith(ADDRESS_OWNER) else 0)
+            self.tally.add(_audio(owner), seconds, owner.startswith(ADDRESS_OWNER))
             if self.tally.total(_audio(owner)) > most:
                 reason = reason or too_much_audio(owner, most)
         return reason

@@ -83,7 +83,7 @@ class RedisUse:
 
     A server reports how many calls and how much audio, tokens and money it has counted itself. So a report
     that is sent twice or never leaves nothing wrong once the next one has come, and one that comes late
-    nothing after the next round, which is a report of everything. All methods raise redis.RedisError and
+    nothing after the next round, which is a report of all calls. All methods raise redis.RedisError and
     OSError; cancelling stops the wait only.
     """
 
@@ -134,7 +134,7 @@ class RedisUse:
     ) -> tuple[bool, dict[str, float]]:
         """Report the calls by owner and the amounts by name.
 
-        everything: whether they are all that this server has. Return whether Redis knows of an earlier
+        everything: whether these are all calls of this server. Return whether Redis knows of an earlier
         report, and what other servers have of these amounts. Cancelling stops the wait only.
         """
         self._round += everything

@@ -25,7 +25,7 @@ REPORT_S = 1.0
 COALESCE_S = 0.02
 """Wait before a report of a call that has begun or ended, in seconds: several come together."""
 RENEW_S = 3.0
-"""Interval between two reports of everything, in seconds: each lease has three chances."""
+"""Interval between two reports of all calls, in seconds: each lease has three chances."""
 STORE_AWAY_SECONDS = 5
 """Value of ``Retry-After`` while the store is away, in seconds."""
 UNCHECKED = Denial(
@@ -115,7 +115,7 @@ class SharedUse:
                 await asyncio.sleep(REPORT_S)
 
     async def _report(self) -> None:
-        """Report what has changed, and now and then everything. Never raises an error of the store."""
+        """Report what has changed, and now and then all calls. Never raises an error of the store."""
         now = time.monotonic()
         everything = not self._here or now - self._all_at >= RENEW_S
         try:
@@ -124,12 +124,14 @@ class SharedUse:
                     await self._store.begin([], "")  # whether it would count a call
                 known = await self._send(everything)
         except Exception as error:
-            self._lost(error)  # then the next report has everything
+            self._lost(error)  # then the next report has all calls
             return
         self._all_at = now if everything else self._all_at
-        if not known and not everything:  # Redis has lost what it knew
-            self._all_at = now - RENEW_S
-            self.wake()
+        if not known:  # Redis has lost what it knew
+            self._limits.tally.report_anew()
+            if not everything:
+                self._all_at = now - RENEW_S
+                self.wake()
         if not self._said:
             log.info("limits_store answers again: the limits hold for all servers")
         self._here = self._said = True
@@ -138,7 +140,11 @@ class SharedUse:
         """Send a report, and learn what others use. Return whether Redis knows of an earlier report."""
         tally = self._limits.tally
         day, calls, amounts = tally.day, self._limits.calls(everything), tally.report(everything)
-        known, elsewhere = await self._store.report(calls, day, amounts, everything)
+        try:
+            known, elsewhere = await self._store.report(calls, day, amounts, everything)
+        except BaseException:
+            tally.follow(amounts)
+            raise
         tally.learn(day, elsewhere)
         return known
 
@@ -147,7 +153,8 @@ class SharedUse:
         if self._here:
             try:
                 async with asyncio.timeout(REPORT_S):
-                    await self._send(everything=True)
+                    while self._limits.tally.unreported:
+                        await self._send(everything=False)
                     await self._store.leave()
             except Exception as error:
                 self._lost(error)

@@ -19,6 +19,8 @@ let them wait."""
 
 TCP_ESTABLISHED = 1
 """The state of a connection that both sides hold (Linux, include/net/tcp_states.h)."""
+TCP_SYN_RECV = 3
+"""The state of one that was accepted with its first data, before its handshake ended (TCP Fast Open)."""
 
 
 class Arrivals:
@@ -115,8 +117,8 @@ def has_left(transport: asyncio.Transport) -> bool:
     try:
         state: int = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
     except OSError:
-        return True
-    return state != TCP_ESTABLISHED
+        return False
+    return state not in (TCP_ESTABLISHED, TCP_SYN_RECV)
 
 
 def pause_anew(transport: asyncio.Transport) -> None:

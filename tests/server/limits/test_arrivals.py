@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from support.serving import PATIENCE, serving
 
-from rejoinder.agent.server.operating.arrivals import BURST_CONNECTS, QUEUE_SECONDS, Arrivals
+from rejoinder.agent.server.operating.arrivals import BURST_CONNECTS, QUEUE_SECONDS, Arrivals, has_left
 from rejoinder.agent.settings.networks import networks
 from rejoinder.agent.simulate import virtual_clock
 
@@ -210,5 +210,8 @@ def test_connections_that_have_left_take_no_turn() -> None:
             await asyncio.sleep(1.5)
             assert not waiting[-1].paused, "the one that is left has the next turn"
             assert all(one.closing and one.paused for one in waiting[BURST_CONNECTS:-1])
+            pair = [stack.enter_context(each) for each in socket.socketpair()]
+            unknown = Connected(pair[0])
+            assert not has_left(cast(asyncio.Transport, unknown)), "its state cannot be asked for"
 
     virtual_clock.run(main())

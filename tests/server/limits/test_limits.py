@@ -24,8 +24,9 @@ from rejoinder.agent.config import ConfigError, Settings, check_open, load
 from rejoinder.agent.server.keys import PROTOCOL, Keys, hashed
 from rejoinder.agent.server.limiting.addresses import grouped
 from rejoinder.agent.server.limiting.allowance import BUSY_SECONDS, MINUTE, Allowance, own_allowances
-from rejoinder.agent.server.limiting.limits import Limits
+from rejoinder.agent.server.limiting.limits import Limits, limits_of
 from rejoinder.agent.settings.networks import networks
+from rejoinder.pipeline import day_tally
 from rejoinder.pipeline.day_tally import DayTally
 
 KEY, OTHER, FREE = "rj_one", "rj_two", "rj_three"
@@ -120,6 +121,18 @@ def test_audio_of_an_address_is_limited_too() -> None:
     denial = limits.begin(other, 0.0)
     assert denial and "this address" in denial.reason and limits.begin(other, 0.0, call=False) is None
     assert limits.begin(limits.owners("another key", "192.0.2.2"), 0.0) is None
+
+
+def test_audio_of_an_address_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(day_tally, "MOST_NAMES", 1)
+    settings = Settings(address_audio_s_per_day=5, address_exempt="192.0.2.9")
+    limits = limits_of(settings, DayTally())
+    one, same, another, exempt = (
+        limits.owners("", host) for host in ("2001:db8::1", "2001:db8::2", "192.0.2.2", "192.0.2.9")
+    )
+    assert limits.hear(one, 3.0) == limits.hear(exempt, 9.0) == "" and one == same
+    assert limits.hear(same, 3.0) == "this address may send no more audio on one day than 5 s"
+    assert limits.hear(another, 9.0) == "", "of one name too many, nothing is counted"
 
 
 def test_audio_of_a_key_is_limited_by_the_day() -> None:

@@ -30,6 +30,7 @@ from rejoinder.agent.server.limiting.limits import Limits
 from rejoinder.agent.server.limiting.redis import RedisUse
 from rejoinder.agent.server.limiting.shared import UNCHECKED, SharedUse
 from rejoinder.models.redis_server import open_redis
+from rejoinder.pipeline import day_tally
 from rejoinder.pipeline.budget import BudgetLimit, BudgetPlan, Budgets
 from rejoinder.pipeline.day_tally import DayTally
 
@@ -183,6 +184,39 @@ def test_budgets_of_keys_and_days_count_at_all_servers(redis: RedisServer) -> No
             await until(is_known)
             call.spend(20, cost=6.0)
             assert call.spent == "key" and other.spent == "day"
+
+    redis.empty()
+    on(work)
+
+
+def test_many_addresses_count_at_all_servers_also_where_redis_has_lost_them(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(day_tally, "MOST_REPORTED", 20)
+    monkeypatch.setattr(shared, "REPORT_S", 0.1)
+
+    async def work() -> None:
+        plan = BudgetPlan(address=BudgetLimit(tokens=100))
+        tallies = [DayTally(lambda: "Monday") for _ in range(3)]
+        addresses = [f"192.0.2.{number}" for number in range(70)]
+        here, there, later = (Budgets(plan, tally) for tally in tallies)
+
+        async def know(budgets: Budgets) -> None:
+            calls = [budgets.of("", address) for address in addresses]
+
+            async def all_known() -> bool:
+                return all(call.spent == "address" for call in calls)
+
+            await until(all_known)
+
+        async with one_server(redis.url, Allowance(), tally=tallies[0]):
+            for address in addresses:
+                here.of("", address).spend(100)
+            async with one_server(redis.url, Allowance(), tally=tallies[1]):
+                await know(there)
+            await asyncio.to_thread(redis.empty)
+            async with one_server(redis.url, Allowance(), tally=tallies[2]):
+                await know(later)
 
     redis.empty()
     on(work)
