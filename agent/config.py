@@ -21,7 +21,7 @@ from pydantic_settings import (
 from rejoinder.agent import mistakes
 from rejoinder.agent.instructions import EXAMPLES, INSTRUCTIONS, dated
 from rejoinder.agent.language_models import TOYS, LanguageModelSettings
-from rejoinder.agent.mistakes import DEFAULT, ENVIRONMENT, FLAG, PREFIX, PROFILE, place, variable
+from rejoinder.agent.mistakes import DEFAULT, ENVIRONMENT, FLAG, PREFIX, PROFILE, variable
 from rejoinder.agent.profiles import AUTO, PROFILES, chosen
 from rejoinder.agent.settings.budget import BudgetSettings
 from rejoinder.agent.settings.cache import CacheSettings
@@ -35,6 +35,7 @@ from rejoinder.agent.settings.operating import OperatingSettings
 from rejoinder.agent.settings.recording import RecordingSettings
 from rejoinder.agent.settings.security import SecuritySettings
 from rejoinder.agent.settings.supervision import SupervisionSettings
+from rejoinder.agent.settings.turns import TurnSettings
 from rejoinder.agent.tables import SETTING_TABLES, TABLE_FIELDS, flat, nested
 from rejoinder.models.llm.addresses import is_loopback
 from rejoinder.models.llm.vllm.settings import VllmSettings
@@ -44,7 +45,7 @@ from rejoinder.models.registry import voice
 from rejoinder.models.seed import SEED_VARIABLE
 from rejoinder.models.specs import LANGUAGE_MODELS
 from rejoinder.models.threads import Threads, plan
-from rejoinder.pipeline import Endpointing, Message, Options, PipelineError
+from rejoinder.pipeline import Message, Options, PipelineError
 
 MODEL_TABLES = "models"
 """The setting that holds the tables [models.NAME]."""
@@ -93,6 +94,7 @@ class Settings(
     OperatingSettings,
     SecuritySettings,
     SupervisionSettings,
+    TurnSettings,
 ):
     """All settings. The environment variable of a setting is its name in capitals after ``REJOINDER_``."""
 
@@ -129,25 +131,6 @@ class Settings(
         max_length=GREETING_CHARACTERS,
         description="exact words that the agent says when a call begins; empty: none",
     )
-    patience: float = Field(
-        4.0,
-        gt=0.0,
-        le=1000.0,
-        description="odds of end over more speech that end a turn; lower after a long pause",
-    )
-    min_wait_ms: int = Field(
-        150, ge=100, le=10_000, description="least silence that ends a turn, in milliseconds"
-    )
-    max_wait_ms: int = Field(
-        2200, ge=100, le=20_000, description="silence that ends any turn, in milliseconds"
-    )
-    assertiveness: float = Field(
-        0.5,
-        ge=0.0,
-        le=1.0,
-        description="how firmly the agent keeps the floor; 0: any speech stops it",
-    )
-    max_turn_s: float = Field(60.0, ge=1.0, le=3600.0, description="longest turn of a user, in seconds")
     idle_s: float = Field(
         0.0, ge=0.0, le=3600.0, description="seconds of silence after which the agent asks; 0: never"
     )
@@ -248,11 +231,11 @@ class Settings(
         is_embedded = first in LANGUAGE_MODELS.values()
         return EXAMPLES if is_embedded and self.instructions == INSTRUCTIONS else ()
 
-    def options(self, now: datetime | None = None) -> Options:
+    def options(self, now: datetime | None = None, phone: bool = False) -> Options:
         """Return the options of a session before its client changes any.
 
         now: when the session begins, for the date and the time in the instructions; the default is the clock
-        of this machine, in its time zone.
+        of this machine, in its time zone. phone: whether its call is a telephone call.
         """
         is_toy = self.language_models()[0] in TOYS
         return Options(
@@ -261,13 +244,7 @@ class Settings(
             examples=self._examples(),
             prompt_tokens=self.prompt_tokens or (TOY_TOKENS if is_toy else 0),
             compress=self.compress(is_toy),
-            endpointing=Endpointing(
-                patience=self.patience,
-                min_wait_ms=self.min_wait_ms,
-                max_wait_ms=self.max_wait_ms,
-                assertiveness=self.assertiveness,
-                max_turn_ms=int(self.max_turn_s * 1000),
-            ),
+            endpointing=self.endpointing(phone),
             idle_s=self.idle_s,
             idle_prompts=self.idle_prompts,
             idle_ends=self.idle_ends,
@@ -320,8 +297,9 @@ def load(flags: Mapping[str, Any], file: Path | None = None) -> tuple[Settings, 
         raise ConfigError("\n".join(mistakes.mistakes(error, values, sources, FIELDS))) from error
     if reason := settings.wrong_budget(settings.budget):
         raise ConfigError(reason)
-    if settings.min_wait_ms > settings.max_wait_ms:
-        raise ConfigError(_disorder(settings, sources))
+    for phone in (False, True):
+        if reason := settings.disorder(sources, phone):
+            raise ConfigError(reason)
     return settings, {
         name: f"{source} {variable(name)}" if source == ENVIRONMENT else source
         for name, source in sources.items()
@@ -351,13 +329,6 @@ def _environment() -> dict[str, Any]:
                 if name in model.model_fields or variable(f"{table}.{name}") not in variables
             }
     return layer
-
-
-def _disorder(settings: Settings, sources: Mapping[str, str]) -> str:
-    least, most = (place(name, sources[name]) for name in ("min_wait_ms", "max_wait_ms"))
-    return (
-        f"{least} is {settings.min_wait_ms}, which is more than {settings.max_wait_ms}, the value of {most}"
-    )
 
 
 def authority(host: str, port: int) -> str:

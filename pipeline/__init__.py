@@ -65,8 +65,10 @@ from rejoinder.pipeline.replying.speculation import Speculation
 from rejoinder.pipeline.session import Session, open_session
 from rejoinder.pipeline.trace import Trace
 from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
+from rejoinder.pipeline.turns.operating_points import POINTS, TurnTaking, turn_taking
 
 __all__ = [
+    "POINTS",
     "RATE",
     "AudioChunk",
     "BudgetLimit",
@@ -135,6 +137,7 @@ __all__ = [
     "Tts",
     "TurnModel",
     "TurnResumed",
+    "TurnTaking",
     "TurnTraced",
     "Usage",
     "Vad",
@@ -146,4 +149,5 @@ __all__ = [
     "summarise_with",
     "to_float",
     "to_pcm",
+    "turn_taking",
 ]

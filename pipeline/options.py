@@ -59,6 +59,9 @@ class Models:
 class Endpointing:
     """Settings for the start and the end of turns. Times are in milliseconds.
 
+    The defaults of ``patience`` and of the three waits are the operating point ``balanced``;
+    ``turn_taking`` returns the others.
+
     threshold: speech probability that starts speech, or resumes it after a pause. A turn does not end while
         the probability is above it.
     release: speech probability below which speech may have stopped. A value above ``threshold`` detects
@@ -69,11 +72,11 @@ class Endpointing:
     padding_ms: audio before the detected start of speech that belongs to the turn.
     pause_ms: silence after which the transcript becomes final and a reply may start, without being played.
     patience: the turn is over when its end is this many times as likely as more speech (see ``turn_end``).
-        After ``turn_end.long_ms`` of silence, the turn is also over unless more speech is four times as
-        likely as the end. A user who interrupts a reply within its first second was cut off: the patience
-        then triples for the next turns, up to 8. That extra patience waits at most 0.9 s, unless more speech
-        is likely.
+        A user who interrupts a reply within its first second was cut off: the patience then triples for
+        the next turns, up to 64, and ``unsure_wait_ms`` is at least 900.
     min_wait_ms: silence before which no turn ends.
+    unsure_wait_ms: silence after which the turn is over unless more speech is four times as likely as the
+        end.
     max_wait_ms: silence after which every turn ends. If it equals ``min_wait_ms``, silence alone decides.
     max_turn_ms: a longer turn is ended while the user speaks.
     assertiveness: how firmly the agent keeps the floor, from 0 (any speech stops its reply) to 1.
@@ -88,8 +91,9 @@ class Endpointing:
     resume_ms: int = 64
     padding_ms: int = 300
     pause_ms: int = 32
-    patience: float = 4.0
+    patience: float = 16.0
     min_wait_ms: int = 150
+    unsure_wait_ms: int = 800
     max_wait_ms: int = 2_200
     max_turn_ms: int = 60_000
     assertiveness: float = 0.5
@@ -108,6 +112,8 @@ class Endpointing:
             )
         if not self.patience > 0.0:
             raise ValueError(f"patience is {self.patience}: it must be above 0")
+        if not self.unsure_wait_ms > 0:
+            raise ValueError(f"unsure_wait_ms is {self.unsure_wait_ms}: it must be above 0")
 
 
 @dataclass(slots=True)

@@ -68,7 +68,7 @@ class AgentCall:
         self._of_client: set[str] = set()
         self._requested: ReplyRequest | None = None
         self._line: CallLine | None = None
-        self._given: Options | None = None
+        self._given = call.options
         self._failures = Failures()
         self._after_failure: asyncio.Task[None] | None = None
         self._report: Callable[[ToolReturned], None] = lambda returned: None
@@ -87,12 +87,15 @@ class AgentCall:
     def configured(self, options: Options) -> Options:
         """Return the options of a session that a client has configured, with the agent's tools in front.
 
-        Instructions that the client has not changed stay those of the call, and the guard stays in any case:
-        the options of the client are those at the start of the call, and another agent may have it now.
+        Instructions and turn-taking that the client has not changed stay those of the call, and the guard
+        stays in any case: the options of the client are those at the start of the call, and the agent may
+        have changed them, or another agent may have the call now.
         """
         given, self._given = self._given, options
-        if given and given.instructions == options.instructions:
+        if given.instructions == options.instructions:
             options = replace(options, instructions=self.call.instructions)
+        if given.endpointing == options.endpointing:
+            options = replace(options, endpointing=self.call.options.endpointing)
         self.call.adopt(replace(options, guard=self.call.options.guard))
         return self._options()
 

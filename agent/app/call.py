@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from typing_extensions import TypeVar
 
-from rejoinder.pipeline import Message, Options
+from rejoinder.pipeline import Message, Options, TurnTaking, turn_taking
 
 if TYPE_CHECKING:
     from rejoinder.agent.app.agent import Agent
@@ -149,6 +149,13 @@ class Call(Generic[State, Resources]):
     def patience(self, patience: float) -> None:
         endpointing = replace(self._options.endpointing, patience=patience)
         self.options = replace(self._options, endpointing=endpointing)
+
+    def take_turns(self, name: TurnTaking) -> None:
+        """End the caller's turns at an operating point from now on: eager, balanced or patient.
+
+        It replaces ``patience``. Raises ValueError for another name.
+        """
+        self.options = replace(self._options, endpointing=turn_taking(name, self._options.endpointing))
 
     @property
     def tools(self) -> Mapping[str, Tool]:

@@ -32,6 +32,7 @@ from rejoinder.agent.cli.options import (
     TlsKeyOption,
     TtsOption,
     TurnOption,
+    TurnTakingOption,
 )
 from rejoinder.agent.cli.plan import plan
 from rejoinder.agent.cli.profile import profile as sample
@@ -127,6 +128,7 @@ def serve(
     stt: SttOption = None,
     tts: TtsOption = None,
     turn: TurnOption = None,
+    turn_taking: TurnTakingOption = None,
     instructions: InstructionsOption = None,
     greeting: GreetingOption = None,
     profile: ProfileOption = None,
@@ -146,7 +148,7 @@ def serve(
     flags = dict(
         host=host, port=port, llm=llm, stt=stt, tts=tts, turn=turn, profile=profile, trace_file=trace_file,
         max_sessions=max_sessions, log_level=log_level, instructions=instructions, greeting=greeting,
-        tls_cert=tls_cert, tls_key=tls_key,
+        turn_taking=turn_taking, tls_cert=tls_cert, tls_key=tls_key,
     )  # fmt: skip
     settings, sources = settings_or_exit(flags, config)
     if reload and not agent:

@@ -27,6 +27,9 @@ GreetingOption = Annotated[
     str | None, typer.Option(help="exact words that the agent says when a call begins")
 ]
 TurnOption = Annotated[str | None, typer.Option(help="smart-turn, or empty to use words and silence only")]
+TurnTakingOption = Annotated[
+    str | None, typer.Option(help="when the agent answers: eager, balanced or patient")
+]
 PortOption = Annotated[
     str | None,  # validated with the other settings, so that one report lists all mistakes
     typer.Option(metavar="<int>", help="TCP port; 0: any free port"),

@@ -65,6 +65,7 @@ from rejoinder.pipeline import (
     summarise_with,
     to_float,
     to_pcm,
+    turn_taking,
 )
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ __all__ = [
     "summarise_with",
     "to_float",
     "to_pcm",
+    "turn_taking",
 ]
 
 _LAZY = {

@@ -115,13 +115,13 @@ class Switchboard:
         self._budgets = budgets
         self._trouble = trouble
 
-    def options(self, owner: str = "", client: Address = None) -> Options:
+    def options(self, owner: str = "", client: Address = None, phone: bool = False) -> Options:
         """Return the options of a session with the agent that takes new calls.
 
         owner: the hash of the API key that the session counts for, "" for none. client: its address, None for
-        one that does not count.
+        one that does not count. phone: whether it is a telephone call.
         """
-        given = replace(self._settings.options(), guard=self._guard)
+        given = replace(self._settings.options(phone=phone), guard=self._guard)
         options = self._hosting.current.options(given)
         cache = self._answers.of(owner) if self._answers else None
         address = self._limiter.address(client[0] if client else "")
@@ -265,7 +265,7 @@ class Switchboard:
                 if self._drain.reason:  # the server may have begun to drain meanwhile
                     raise Overloaded(self._drain.reason)
                 counted = None if token else transport.client
-                phone = Phone(carrier, self.options(self._keys.owner(key), counted))
+                phone = Phone(carrier, self.options(self._keys.owner(key), counted, phone=True))
                 who = caller(transport.client, self._keys.owner(key), phone.number)
                 info = phone_info(phone, http_info(websocket, phone))
                 await self._hold(transport, phone, phone.options, who, info, owners)
@@ -296,7 +296,7 @@ class Switchboard:
 
         Raises ProtocolError or Overloaded if it does not begin.
         """
-        phone = Phone(await line.start(), self.options())
+        phone = Phone(await line.start(), self.options(phone=True))
         if reason := self.closed():
             raise Overloaded(reason)
         who = caller(line.client, "", phone.number)

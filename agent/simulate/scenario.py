@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from rejoinder.agent.app.agent_call import AgentCall
     from rejoinder.agent.app.host import AgentHost
 
-SCENARIO_ENDPOINTING = Endpointing(release=0.35, pause_ms=64, patience=5.0, min_wait_ms=320, max_wait_ms=880)
+SCENARIO_ENDPOINTING = Endpointing(
+    release=0.35, pause_ms=64, patience=5.0, min_wait_ms=320, unsure_wait_ms=1_600, max_wait_ms=880
+)
 """The endpointing of the scenarios, so that they do not depend on the defaults."""
 CHUNK_SECONDS = 0.02
 """Length of one chunk of the microphone."""

@@ -20,7 +20,7 @@ from rejoinder.models.adapter import Adapter
 from rejoinder.models.hints import VERIFY
 from rejoinder.models.placement import Placement
 from rejoinder.models.stt.languages import ENGLISH, check_language, with_language
-from rejoinder.models.turn.head import Head, load_head
+from rejoinder.models.turn.head import Head, Windows, load_head
 from rejoinder.models.weights.catalog import catalog
 from rejoinder.models.weights.hub import is_whisper, whisper_snapshot
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples
@@ -60,10 +60,9 @@ and music. It keeps hesitant speech, whose words are uncertain but whose probabi
 """
 STATES = RATE // 50
 """Samples from one encoder state to the next."""
-LAST = (2, 0)
-"""The last two states of the audio: first and end, in states before the end of the audio."""
-STATES_BEFORE = (75, 10)
-"""The states from 1.5 s to 0.2 s before the end of the audio, in the same form."""
+END_WINDOWS: Windows = ((2, 0), (6, 2), (12, 6), (25, 12), (50, 25), (100, 50))
+"""Spans of the last 2 s whose mean states the end-of-turn layer sees: first and end, in states before the end
+of the audio. The nearer the end, the shorter (docs/lab/turns-experiments.md)."""
 
 
 def name_of(folder: Path) -> str:
@@ -90,7 +89,7 @@ class Words:
     no_speech: Whisper's probability that the window has no speech.
     confidence: mean log-probability of the tokens.
     others: alternative texts that are nearly as likely.
-    ending: mean encoder states at the end of the audio, float32 [2 * width]; empty if not kept.
+    ending: mean encoder states at the end of the audio, float32 [windows * width]; empty if not kept.
     over: probability that the turn is over, from ``ending``; None if unknown.
     """
 
@@ -223,14 +222,17 @@ class Whisper:
         words = [self._words(result) for result in results]
         if not self.keeps_endings:
             return words
-        endings = [ending(found, len(audio)) for found, audio in zip(on_host(encoded), cut, strict=True)]
-        return [self._with_ending(one, its) for one, its in zip(words, endings, strict=True)]
+        audios = zip(words, on_host(encoded), cut, strict=True)
+        return [self._with_ending(one, states, len(audio)) for one, states, audio in audios]
 
-    def _with_ending(self, words: Words, ending: Samples) -> Words:
+    def _with_ending(self, words: Words, states: Samples, samples: int) -> Words:
+        words = replace(words, ending=ending(states, samples))
+        if self._head is None:
+            return words
+        seen = ending(states, samples, self._head.windows)
         # The folder's name may be wrong, so the width is compared.
-        fits = self._head is not None and len(self._head.weights) == len(ending)
-        over = self._head.probability(ending) if self._head and fits else None
-        return replace(words, ending=ending, over=over)
+        fits = len(self._head.weights) == len(seen)
+        return replace(words, over=self._head.probability(seen) if fits else None)
 
     def _words(self, result: Any) -> Words:
         best, *others = [self._tokenizer.decode(ids).strip() for ids in result.sequences_ids]
@@ -298,13 +300,14 @@ def on_host(encoded: Any) -> Samples:
     return np.asarray(encoded if encoded.device == "cpu" else encoded.to_device(Device.cpu))
 
 
-def ending(states: Samples, samples: int) -> Samples:
-    """Return the mean encoder states in ``LAST`` and ``STATES_BEFORE``, joined: float32 [2 * width].
+def ending(states: Samples, samples: int, windows: Windows = END_WINDOWS) -> Samples:
+    """Return the mean encoder states in each of the windows, joined: float32 [windows * width].
 
-    states: float [time, width]. samples: length of the audio that they were computed from.
+    states: float [time, width]. samples: length of the audio that they were computed from. A window before
+    the beginning of the audio has its first state.
     """
     end = min(len(states), samples // STATES)
-    places = (slice(max(0, end - since), max(1, end - until)) for since, until in (LAST, STATES_BEFORE))
+    places = (slice(max(0, end - since), max(1, end - until)) for since, until in windows)
     found: Samples = np.concatenate([states[place].mean(axis=0) for place in places]).astype(np.float32)
     return found
 

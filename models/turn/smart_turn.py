@@ -44,14 +44,14 @@ class Sound:
     pooled: Samples
 
 
-HEAD = load_head(Path(__file__).with_name("smart_turn.json"))
+FITTED_HEAD = load_head(Path(__file__).with_name("smart_turn.json"))
 """The fitted last layer that ships."""
 
 
 class SmartTurn:
     """The acoustic turn model behind one engine. Raises ModelError if ``path`` cannot be loaded."""
 
-    def __init__(self, path: Path, threads: int = 1, head: Head = HEAD) -> None:
+    def __init__(self, path: Path, threads: int = 1, head: Head = FITTED_HEAD) -> None:
         ADAPTER.require()
         from faster_whisper.feature_extractor import FeatureExtractor
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk
 
-HOP = RATE // 100
+HOP_SAMPLES = RATE // 100
 """Samples in one step of the level: 10 ms."""
 AUDIBLE = 10 ** (-50 / 20)
 """Amplitude above which a sample is audible: -50 dBFS, far above resampling noise and far below speech."""
@@ -37,8 +37,8 @@ class Loudness:
     def feed(self, chunk: AudioChunk) -> None:
         """Add the next audio of the turn."""
         samples = chunk.samples()
-        for first in range(0, len(samples), HOP):
-            power = float(np.mean(np.square(samples[first : first + HOP])))
+        for first in range(0, len(samples), HOP_SAMPLES):
+            power = float(np.mean(np.square(samples[first : first + HOP_SAMPLES])))
             self._loudest = max(self._loudest, power)
             if power > self._loudest * QUIET_POWER:
                 self.quiet_from = None

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from rejoinder.pipeline.audio.chunk import in_samples
-from rejoinder.pipeline.turns.turn_end import LONG_CUT_OFF_MS, long_ms
 
 TOO_SOON_MS = 1_000
 """An interruption within this time after the end of a turn was decided means that the agent cut the user
 off."""
 GROWTH = 3.0
 """Factor on the patience each time the agent has cut the user off."""
-MOST_PATIENCE = 8.0
+MOST_PATIENCE = 64.0
 """Limit of the patience after such a factor."""
+CUT_OFF_UNSURE_MS = 900.0
+"""Least ``unsure_wait_ms`` for a user whom the agent has cut off; most pauses within a turn are shorter."""
 HEARD_OUT_TURNS = 3
 """Turns without a cut-off after which the extra patience resets."""
 
@@ -24,7 +25,7 @@ class Patience:
 
     def __init__(self) -> None:
         self.extra = 0.0
-        self._answered_at = -in_samples(TOO_SOON_MS)
+        self._answered_at = -in_samples(TOO_SOON_MS)  # so the first sound of a call follows no turn
         self._turns = 0
 
     def turn_answered(self, at: int) -> None:
@@ -43,11 +44,8 @@ class Patience:
             self.extra = min(max(self.extra, patience) * GROWTH, MOST_PATIENCE)
             self._turns = 0
 
-    def applied(self, patience: float) -> tuple[float, float]:
-        """Return the patience, and the longest silence in ms that is waited for while more is not likely.
-
-        patience: the session's own.
-        """
+    def applied(self, patience: float, unsure_ms: float) -> tuple[float, float]:
+        """Return the patience and the ``unsure_wait_ms`` to use now. Both arguments: the session's own."""
         if self.extra > patience:
-            return self.extra, max(long_ms(patience), LONG_CUT_OFF_MS)
-        return patience, long_ms(patience)
+            return self.extra, max(unsure_ms, CUT_OFF_UNSURE_MS)
+        return patience, unsure_ms

@@ -62,8 +62,8 @@ class Pause:
         known = PauseEvidence(
             self.probabilities, self.words, asked=asked, end_probability=self.end_probability
         )
-        factor, most_ms = patience.applied(options.patience)
-        least_ms = max(wait_ms(known, factor, most=most_ms), options.min_wait_ms)
+        odds, unsure_ms = patience.applied(options.patience, options.unsure_wait_ms)
+        least_ms = max(wait_ms(known, odds, unsure_ms), options.min_wait_ms)
         return in_samples(min(least_ms, options.max_wait_ms))
 
     def is_over(self, silence: int, wait: int, options: Endpointing, has_turn_model: bool) -> bool:

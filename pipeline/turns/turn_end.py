@@ -25,16 +25,10 @@ Tables = Mapping[str, Weights]
 
 UNIT_MS = 200.0
 """Unit of the feature ``silence``."""
-SURE = 0.9
+SURE = 0.95
 """Upper limit of a probability, and one minus its lower limit: one beyond them is wrong as often."""
-PATIENT_MS = 32.0
-"""Least silence for each step of patience, however sure the prediction is."""
-LONG_MS = 800.0
-"""Longest wait by default. It does not apply if more speech is still likely after this silence."""
 LIKELY_MORE = 4.0
 """More speech counts as likely if it is this many times as likely as the end."""
-LONG_CUT_OFF_MS = 900.0
-"""Longest wait for a user whom the agent has cut off; most pauses within a turn are shorter."""
 UNLIKELY = 0.4
 """An end probability of the recogniser below this predicts more speech. It holds for 7 of 10 pauses within a
 turn and for 6 of 100 ends."""
@@ -82,34 +76,28 @@ class PauseEvidence:
         return "both" if self.probabilities else "recogniser"
 
 
-def wait_ms(
-    pause: PauseEvidence, patience: float, tables: Tables | None = None, most: float | None = None
-) -> float:
+def wait_ms(pause: PauseEvidence, patience: float, unsure_ms: float, tables: Tables | None = None) -> float:
     """Return the silence, in ms, after which the end is ``patience`` times as likely as more speech.
 
-    It is at least ``PATIENT_MS`` times the patience. Unless more speech is likely at ``LONG_MS``, it is at
-    most ``most`` ms, by default ``long_ms(patience)``. tables: weights to use instead of those shipped.
+    It is at most ``unsure_ms``, unless more speech is likely after that silence. Most pauses within a turn
+    are shorter; an end that did not sound like one is answered then (docs/lab/turns.md). tables: weights to
+    use instead of those shipped.
     """
-    wait = max(PATIENT_MS * patience, _reaches(pause, patience, tables))
-    more_is_likely = _reaches(pause, 1.0 / LIKELY_MORE, tables) > LONG_MS
-    return wait if more_is_likely else min(wait, most or long_ms(patience))
-
-
-def long_ms(patience: float) -> float:
-    """Return the longest silence, in ms, that is waited for while more speech is not likely.
-
-    Most pauses within a turn are shorter; an end that did not sound like one is answered at this time
-    (docs/lab/turns.md). Each step of patience above 4 adds ``LONG_MS``.
-    """
-    return LONG_MS * max(1.0, patience - 3.0)
-
-
-def _reaches(pause: PauseEvidence, odds_of_end: float, tables: Tables | None) -> float:
-    """Return the silence, in ms, at which the end has these odds."""
     weights = (tables or SHIPPED)[pause.table]
     known = features(replace(pause, silence_ms=UNIT_MS))
-    missing = math.log(odds_of_end) - odds(replace(pause, silence_ms=UNIT_MS), tables)
     slope = weights["silence"] + weights["stop_silence"] * known["stop"]
+    now = _log_odds_of(known, weights) + hint(pause.text, pause.asked)
+    wait = _reaches(patience, now, slope)
+    more_is_likely = _reaches(1.0 / LIKELY_MORE, now, slope) > unsure_ms
+    return wait if more_is_likely else min(wait, unsure_ms)
+
+
+def _reaches(odds_of_end: float, now: float, slope: float) -> float:
+    """Return the silence, in ms, at which the end has these odds.
+
+    now: its log-odds after ``UNIT_MS``. slope: what they gain while the silence grows by a factor of e.
+    """
+    missing = math.log(odds_of_end) - now
     if slope <= 0.0:  # silence does not raise the odds
         return 0.0 if missing <= 0.0 else math.inf
     return UNIT_MS * math.exp(min(missing / slope, 20.0))
@@ -118,8 +106,11 @@ def _reaches(pause: PauseEvidence, odds_of_end: float, tables: Tables | None) ->
 def odds(pause: PauseEvidence, tables: Tables | None = None) -> float:
     """Return the log-odds of the end."""
     weights = (tables or SHIPPED)[pause.table]
-    fitted = sum(weights[name] * value for name, value in features(pause).items())
-    return fitted + hint(pause.text, pause.asked)
+    return _log_odds_of(features(pause), weights) + hint(pause.text, pause.asked)
+
+
+def _log_odds_of(found: Mapping[str, float], weights: Mapping[str, float]) -> float:
+    return sum(weights[name] * value for name, value in found.items())
 
 
 def features(pause: PauseEvidence) -> dict[str, float]:

@@ -121,6 +121,31 @@ def test_hook_changes_what_a_realtime_client_sees_and_may_change() -> None:
     assert asyncio.run(hold()) == ("Sprich Deutsch.", "Be brief.")
 
 
+def test_a_client_that_changes_other_settings_keeps_the_agents_turn_taking() -> None:
+    agent, calls = Agent("Speak English."), list[Call]()
+    agent.on_call(calls.append)
+    slower = {"type": "server_vad", "silence_duration_ms": 900}
+
+    async def hold() -> list[Endpointing]:
+        found = []
+        async with (
+            served(agent=agent) as (_, url),
+            connect(url.replace("phone", "realtime"), proxy=None) as socket,
+        ):
+            await socket.recv()
+            calls[0].take_turns("patient")
+            for change in ({"instructions": "Be brief."}, {"audio": {"input": {"turn_detection": slower}}}):
+                await socket.send(json.dumps({"type": "session.update", "session": change}))
+                while json.loads(await socket.recv())["type"] != "session.updated":
+                    pass
+                found.append(calls[0].options.endpointing)
+        return found
+
+    kept, changed = asyncio.run(hold())
+    assert kept == turn_taking("patient")
+    assert (changed.min_wait_ms, changed.max_wait_ms) == (900, 900), "the client's own choice"
+
+
 def test_call_has_the_models_that_the_hook_chose() -> None:
     agent = Agent(models={"french": {"llm": "scripted:llm|Bonjour."}})
 

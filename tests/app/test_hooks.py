@@ -211,10 +211,12 @@ def test_changes_from_a_thread_are_applied_on_the_event_loop() -> None:
         call.connect(line)
         await asyncio.to_thread(setattr, call, "instructions", "Sprich Deutsch.")
         call.patience = 2.0
+        call.take_turns("patient")
+        assert call.patience == POINTS["patient"].patience
         await asyncio.sleep(0)
         return call.instructions, line.threads
 
-    assert asyncio.run(change()) == ("Sprich Deutsch.", [threading.get_ident()] * 2)
+    assert asyncio.run(change()) == ("Sprich Deutsch.", [threading.get_ident()] * 3)
 
 
 WRONG: list[tuple[Callable[[Agent], object], str]] = [

@@ -15,6 +15,7 @@ from support.serving import run_command
 
 from rejoinder.agent import config
 from rejoinder.agent.config import ConfigError, load, unknown_variables
+from rejoinder.pipeline import Endpointing, turn_taking
 
 SECRET = "sk-very-secret"
 HASHES = (
@@ -104,7 +105,7 @@ def mistakes_of(flags: Mapping[str, Any] | None = None) -> list[str]:
         ("budget = 5", "budget is 5 and has to be a table: a line [budget], and its settings below"),
         (
             "min_wait_ms = 5000",
-            "min_wait_ms is 5000, which is more than 2200, the value of max_wait_ms (default)",
+            "min_wait_ms is 5000, which is more than 2200, the value of max_wait_ms (balanced)",
         ),
     ],
 )
@@ -157,11 +158,26 @@ def test_a_variable(name: str, value: str, sentence: str, monkeypatch: pytest.Mo
     [
         ({"port": "x"}, "--port is 'x' and has to be a whole number from 0 to 65535"),
         ({"max_sessions": "0"}, "--max-sessions is '0' and has to be a whole number from 1 to 10000"),
+        ({"turn_taking": "hasty"}, "--turn-taking is 'hasty' and has to be eager, balanced or patient"),
         ({"log_level": "loud"}, "--log-level is 'loud' and has to be debug, info, warning or error"),
     ],
 )
 def test_a_flag(flags: dict[str, str], sentence: str) -> None:
     assert mistakes_of(flags) == [sentence]
+
+
+def test_an_operating_point_and_what_replaces_parts_of_it(tmp_path: Path) -> None:
+    (tmp_path / "rejoinder.toml").write_text(
+        'turn_taking = "eager"\nphone_turn_taking = "patient"\nmax_wait_ms = 1000\n'
+    )
+    settings, _ = load({})
+    talk, phone = settings.options().endpointing, settings.options(phone=True).endpointing
+    assert talk == turn_taking("eager", max_wait_ms=1000)
+    assert phone == turn_taking("patient", max_wait_ms=1000)
+    (tmp_path / "rejoinder.toml").write_text("patience = 7\n")
+    settings, _ = load({})
+    assert settings.options().endpointing == settings.options(phone=True).endpointing
+    assert settings.options().endpointing == Endpointing(patience=7.0)
 
 
 def test_a_long_value_is_shown_in_part(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,8 @@
 """Labelled silences: real ends of utterances, and pauses of a speaker who goes on.
 
-A pause that is made by cutting follows shorter speech than the end of the whole recording. A detector that
-learnt "long means over" would look good for no reason. So each cut recording gives a pair of about equal
-length: its beginning up to the gap, which is a pause, and an equally long piece up to its end, which is an
-end.
+A pause at a cut follows shorter speech than the end of the whole recording. A detector that has only learnt
+"long means over" would look good. So each cut recording gives two cases of about equal length: its beginning
+up to the cut, which is a pause, and an equally long piece up to its end, which is an end.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ import numpy as np
 
 from rejoinder.agent.bench.cases.recordings import Recording, background, hop_power, speech_end
 from rejoinder.pipeline.audio.chunk import RATE, Samples
+from rejoinder.pipeline.audio.loudness import HOP_SAMPLES
 
-HOP = RATE // 100
-"""Samples in one step of the level: 10 ms."""
 SMOOTH_HOPS = 6
 """Shortest gap between words, in hops (60 ms): the closure of a plosive is shorter."""
 LEAST_SPEECH_SECONDS = 0.8
-"""Least speech on each side of a gap: after less, no judge could know whether more follows."""
+"""Least speech on each side of a gap: after less speech, an end cannot be told from a pause."""
 GAP_BELOW_SPEECH_DB = 12.0
 """The level of a gap is at least this far below the level of speech."""
-NATURAL_SECONDS = 0.3
-"""Shortest pause that counts as the speaker's own."""
+NATURAL_SECONDS = 0.2
+"""Shortest pause that counts as the speaker's own, as in eot-bench's comparison reports."""
+OWN_END_SECONDS = 0.3
+"""Least silence of a recording after its last word that is kept as the silence of the end."""
 HOLD_SECONDS = (0.3, 2.0)
 """Range of the length of an inserted pause, in seconds."""
 FADE_SECONDS = 0.06
-"""Length of the fade before an inserted silence, the same at ends and pauses: a hard cut would sound unlike a
-real pause."""
+"""Length of the fade before an inserted silence, at ends and at pauses: a hard cut is unlike a real pause."""
 AFTER_END_SECONDS = 2.5
 """Silence after an end: longer than any detector under test waits."""
 
@@ -42,6 +41,7 @@ class Case:
 
     audio: float32 of shape (n,) at 16 kHz. at: sample at which the silence begins. seconds: its length before
     the speaker goes on, None at the end of a turn. natural: whether the recording itself has the silence.
+    condition: the line on which it is heard (``conditions``).
     """
 
     set: str
@@ -51,15 +51,16 @@ class Case:
     at: int
     seconds: float | None
     natural: bool = False
+    condition: str = "clean"
 
     @property
     def resumes(self) -> int | None:
-        """The sample at which the speaker goes on, None where the turn is over."""
+        """The sample at which the speaker goes on, None if the turn is over."""
         return None if self.seconds is None else self.at + int(self.seconds * RATE)
 
 
 def cases(recording: Recording) -> list[Case]:
-    """Return its end, the speaker's own pauses in it, and a hold and an end of about equal length."""
+    """Return the cases of a recording: its end, its own pauses, and a pair of about equal length."""
     whole = recording.load(RATE)
     audio = whole[: speech_end(whole, RATE)]
     found = [_own_end(recording, whole, len(audio))] if len(audio) else []
@@ -75,7 +76,7 @@ def _pair(recording: Recording, whole: Samples, audio: Samples) -> list[Case]:
     places = gaps(audio)
     if not places:
         return []
-    draw = Random(f"0 {recording.path.name}")  # the same cuts each time, or figures could not be compared
+    draw = Random(f"0 {recording.path.name}")  # the same cuts each time, so that figures can be compared
     cut = draw.choice(places)
     seconds = draw.uniform(*HOLD_SECONDS)
     silence = background(whole, RATE, seconds)
@@ -85,9 +86,9 @@ def _pair(recording: Recording, whole: Samples, audio: Samples) -> list[Case]:
 
 
 def _own_end(recording: Recording, whole: Samples, at: int) -> Case:
-    """Return its end with the silence that the recording has there, as its own pauses have theirs."""
+    """Return the end with the recording's own silence, as the natural pauses have theirs."""
     end = at + int(AFTER_END_SECONDS * RATE)
-    if len(whole) - at < NATURAL_SECONDS * RATE:
+    if len(whole) - at < OWN_END_SECONDS * RATE:
         return _end(recording, whole, whole[:at])
     missing = max(0, end - len(whole)) / RATE
     more = [background(whole, RATE, missing)] if missing else []
@@ -112,19 +113,22 @@ def gaps(audio: Samples) -> list[int]:
     for hop in range(least, len(levels) - least):
         near = levels[max(0, hop - 10) : hop + 11]
         if levels[hop] == near.min() and levels[hop] < loud - GAP_BELOW_SPEECH_DB:
-            places.append(hop * HOP + SMOOTH_HOPS * HOP // 2)
+            places.append(hop * HOP_SAMPLES + SMOOTH_HOPS * HOP_SAMPLES // 2)
     return places
 
 
 def silences(audio: Samples) -> Iterator[tuple[int, int]]:
-    """Yield the pauses inside a recording, by level, that last 0.3 s or more."""
+    """Yield the pauses inside a recording, by level, that last 0.2 s or more."""
     levels = _smooth_levels(audio)
     floor, loud = np.percentile(levels, (5, 95))
     quiet = np.flatnonzero(levels < max(loud - 30.0, min(floor + 6.0, loud - 20.0)))
     for run in np.split(quiet, np.flatnonzero(np.diff(quiet) > 1) + 1):
         if not len(run):
             continue
-        begin, end = int(run[0]) * HOP + SMOOTH_HOPS * HOP // 2, int(run[-1]) * HOP + SMOOTH_HOPS * HOP // 2
+        begin, end = (
+            int(run[0]) * HOP_SAMPLES + SMOOTH_HOPS * HOP_SAMPLES // 2,
+            int(run[-1]) * HOP_SAMPLES + SMOOTH_HOPS * HOP_SAMPLES // 2,
+        )
         far = begin >= LEAST_SPEECH_SECONDS * RATE and len(audio) - end >= LEAST_SPEECH_SECONDS * RATE / 2
         if far and end - begin >= NATURAL_SECONDS * RATE:
             yield begin, end
@@ -138,6 +142,6 @@ def _faded(speech: Samples) -> Samples:
 
 
 def _smooth_levels(audio: Samples) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    smooth = np.convolve(hop_power(audio, HOP), np.ones(SMOOTH_HOPS) / SMOOTH_HOPS, mode="valid")
+    smooth = np.convolve(hop_power(audio, HOP_SAMPLES), np.ones(SMOOTH_HOPS) / SMOOTH_HOPS, mode="valid")
     levels: np.ndarray[tuple[int], np.dtype[np.float64]] = 10 * np.log10(smooth + 1e-12)
     return levels

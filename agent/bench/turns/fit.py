@@ -1,15 +1,16 @@
-"""The fit of the rule for the end of a turn, and what it is worth on speakers that it was not made from.
+"""Fits the rule for the end of a turn, and cross-validates it on speakers that are not in the fit.
 
 The fit stacks logistic regressions: a last layer for Smart Turn and one for Whisper's encoder, from each
-network's features, and ``turn_end``, from the answers of these layers, the words and the silence.
-``turn_end`` must not see the layers' answers about speakers that they were fitted on: those answers are too
+network's features, and ``turn_end``, from the answers of these layers, the words and the silence. The fit of
+``turn_end`` uses only answers about speakers on whom the layers were not fitted: other answers are too
 certain.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,10 +18,11 @@ from random import Random
 
 import numpy as np
 
-from rejoinder.agent.bench.turns.rules import Observation, Wait
+from rejoinder.agent.bench.turns.rules import Observation, Wait, WaitAt
 from rejoinder.models.hints import install
+from rejoinder.models.stt.whisper import END_WINDOWS
 from rejoinder.models.turn import smart_turn
-from rejoinder.models.turn.head import Head
+from rejoinder.models.turn.head import Head, Windows
 from rejoinder.pipeline.audio.chunk import Samples
 from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.options import Endpointing
@@ -28,9 +30,9 @@ from rejoinder.pipeline.turns import turn_end
 from rejoinder.pipeline.turns.pause import ANSWER_MS
 
 STEP_MS = 96
-"""Silence between two rows of the fit that are made from one pause."""
+"""Silence between two rows of the fit from the same pause, in milliseconds."""
 LONGEST_ROW_MS = 2_300
-"""Longest silence from which a row of the fit is made."""
+"""Longest silence of a row of the fit, in milliseconds."""
 HEAD_RIDGE = 1_200.0
 """Ridge of the last layer of Smart Turn."""
 ENDING_RIDGE = 1_200.0
@@ -38,21 +40,24 @@ ENDING_RIDGE = 1_200.0
 RIDGE = 10.0
 """Ridge of the tables of ``turn_end``."""
 STILL = 1e-6
-"""The fit stops at a gradient smaller than this."""
+"""Gradient below which the fit stops."""
 HEAD_ANSWERS = 6
-"""Most sounds of each pause in the fit of the last layer: all of them up to the longest wait."""
+"""Most sounds of each pause in the fit of the last layer; there are no more up to the longest wait."""
 FOLDS = 5
 """Folds of the cross-validation."""
 LEAST_SPEAKERS = 20
 """Fewest speakers of a fit."""
 FITTED_WHISPER = "tiny.en"
-"""The Whisper whose words ``turn_end`` is fitted to. Other recognisers' are read by the same tables."""
+"""The Whisper model to whose words ``turn_end`` is fitted. The tables serve all recognisers."""
 Matrix = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What the models say of a pause: the turn model's probabilities, and the recogniser's, if it has one."""
+    """The models' answers about a pause: probabilities of its end by the turn model and by the recogniser.
+
+    end_probability: None if the recogniser gives none.
+    """
 
     probabilities: tuple[float, ...]
     end_probability: float | None
@@ -60,9 +65,9 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What is fitted: last layers for Smart Turn and Whisper, None without sounds, and ``turn_end``.
+    """The fitted parts: last layers for Smart Turn and for Whisper, None without data, and ``turn_end``.
 
-    whisper: which one's ``ending`` is.
+    whisper: name of the Whisper model to which ``ending`` belongs.
     """
 
     head: Head | None
@@ -71,7 +76,7 @@ class Fit:
     whisper: str = ""
 
     def heard(self, seen: Observation) -> Heard:
-        """Return what the models say of an observation."""
+        """Return the answers about an observation, with the fitted layers where its features are known."""
         probabilities = tuple(probability for _, probability in seen.judged)
         if self.head is not None and seen.sounds:
             probabilities = tuple(self.head.probability(sound) for sound in seen.sounds)
@@ -81,9 +86,9 @@ class Fit:
         return Heard(probabilities, end_probability)
 
     def write(self, checkout: Path) -> None:
-        """Write it into the files that are shipped, in a checkout; what is not fitted stays.
+        """Write the fit into the shipped files of a checkout. Parts without a fit stay unchanged.
 
-        Of another recogniser than the usual one nothing but its own layer is written.
+        For a recogniser other than ``FITTED_WHISPER``, this writes only its own layer.
         """
         if self.ending is not None:
             self.ending.write(checkout / "models/stt" / f"whisper_end.{self.whisper}.json")
@@ -97,12 +102,12 @@ class Fit:
             self.head.write(checkout / "models/turn/smart_turn.json")
 
 
-SHIPPED_FIT = Fit(smart_turn.HEAD, None, turn_end.SHIPPED)
+SHIPPED_FIT = Fit(smart_turn.FITTED_HEAD, None, turn_end.SHIPPED)
 """The fit that the package contains."""
 
 
 def check() -> None:
-    """Raise PipelineError if ``fit`` could not fit, for want of scikit-learn."""
+    """Raise PipelineError if scikit-learn, which ``fit`` needs, is not installed."""
     if find_spec("sklearn") is None:
         raise PipelineError(f"the fit of the rule needs scikit-learn; run: {install('bench')}")
 
@@ -124,7 +129,7 @@ def logistic(x: Matrix, y: Matrix, ridge: float) -> Matrix:
 
 
 def fit(seen: Sequence[Observation]) -> Fit:
-    """Fit the regressions to these observations, of one recogniser."""
+    """Fit the regressions to observations with one recogniser."""
     made = _heads(seen)
     if made.whisper != FITTED_WHISPER:
         return replace(made, tables=turn_end.SHIPPED)
@@ -136,18 +141,18 @@ def fit(seen: Sequence[Observation]) -> Fit:
 
 
 def folds(speakers: Sequence[str], count: int = FOLDS) -> list[tuple[list[int], list[int]]]:
-    """Return the places of what to fit on and of what to judge, ``count`` times, sharing no speaker."""
+    """Return ``count`` pairs of indices: what to fit on, and what to judge. A pair shares no speaker."""
     from sklearn.model_selection import PredefinedSplit
 
-    everybody = sorted(set(speakers))
-    Random(0).shuffle(everybody)  # the same folds each time, or figures could not be compared
-    fold = {speaker: place % count for place, speaker in enumerate(everybody)}
+    order = sorted(set(speakers))
+    Random(0).shuffle(order)  # the same folds each time, so that figures can be compared
+    fold = {speaker: place % count for place, speaker in enumerate(order)}
     split = PredefinedSplit([fold[speaker] for speaker in speakers]).split()
     return [(rest.tolist(), part.tolist()) for rest, part in split]
 
 
 def cross_validated(seen: Sequence[Observation]) -> list[Fit]:
-    """Return for each observation what was fitted on the half of the speakers to whom it does not belong."""
+    """Return for each observation the fit on the half of the speakers that its own speaker is not in."""
     fits: dict[int, Fit] = {}
     for rest, part in folds(_speakers(seen), 2):
         fits |= dict.fromkeys(part, fit([seen[place] for place in rest]))
@@ -155,27 +160,44 @@ def cross_validated(seen: Sequence[Observation]) -> list[Fit]:
 
 
 def can_be_fitted(seen: Sequence[Observation]) -> bool:
-    """Return whether there are enough speakers, and judged ends and pauses in both halves of them."""
+    """Return whether there are enough speakers, with judged ends and pauses in both halves of them."""
     return len(set(_speakers(seen))) >= LEAST_SPEAKERS and all(
         {seen[place].resumes is None for place in rest if seen[place].judged} == {True, False}
         for rest, _ in folds(_speakers(seen), 2)
     )
 
 
-def fused(seen: Sequence[Observation], fits: Sequence[Fit], patience: float) -> Wait:
-    """Return the rule of a session, with what was fitted for each observation."""
-    chosen = {id(each): (fit.tables, fit.heard(each)) for each, fit in zip(seen, fits, strict=True)}
-    options = Endpointing()
+def fused(seen: Sequence[Observation], fits: Sequence[Fit], options: Endpointing) -> Wait:
+    """Return the rule of a session, with the fit that belongs to each observation."""
+    unlimited = _waits(seen, fits)
 
     def wait(each: Observation, known: int) -> float:
+        if not each.text:
+            return options.max_wait_ms
+        least = options.min_wait_ms if known else ANSWER_MS
+        ms = unlimited(each, known, options.patience, options.unsure_wait_ms)
+        return min(max(ms, least), options.max_wait_ms)
+
+    return wait
+
+
+def fused_waits(seen: Sequence[Observation], fits: Sequence[Fit]) -> WaitAt:
+    """Return the rule by the odds alone, for any patience: without ``unsure_wait_ms`` and other limits."""
+    unlimited = _waits(seen, fits)
+    return lambda each, known, patience: unlimited(each, known, patience, math.inf)
+
+
+def _waits(
+    seen: Sequence[Observation], fits: Sequence[Fit]
+) -> Callable[[Observation, int, float, float], float]:
+    chosen = {id(each): (fit.tables, fit.heard(each)) for each, fit in zip(seen, fits, strict=True)}
+
+    def wait(each: Observation, known: int, patience: float, unsure_ms: float) -> float:
         tables, heard = chosen[id(each)]
         pause = turn_end.PauseEvidence(
             heard.probabilities[:known], each.text, end_probability=heard.end_probability
         )
-        if not each.text:
-            return options.max_wait_ms
-        ms = turn_end.wait_ms(pause, patience, tables)
-        return min(max(ms, options.min_wait_ms if known else ANSWER_MS), options.max_wait_ms)
+        return turn_end.wait_ms(pause, patience, unsure_ms, tables)
 
     return wait
 
@@ -188,17 +210,18 @@ def _heads(seen: Sequence[Observation]) -> Fit:
     sounds = [(sound, each.resumes is None) for each in seen for sound in each.sounds[:HEAD_ANSWERS]]
     name = next((each.whisper for each in seen if each.whisper), "")
     endings = [(each.ending, each.resumes is None) for each in seen if each.whisper]
-    # A network that is missing, or without names for its tensors, has the layer that it came with.
+    # Without the sounds of all pauses (no Smart Turn, or one without named tensors), its layer is not fitted.
     whole = all(each.sounds for each in seen if each.judged)
-    return Fit(_head(sounds, HEAD_RIDGE) if whole else None, _head(endings, ENDING_RIDGE), {}, name)
+    ending = _head(endings, ENDING_RIDGE, END_WINDOWS)
+    return Fit(_head(sounds, HEAD_RIDGE) if whole else None, ending, {}, name)
 
 
-def _head(rows: Sequence[tuple[Samples, bool]], ridge: float) -> Head | None:
+def _head(rows: Sequence[tuple[Samples, bool]], ridge: float, windows: Windows = ()) -> Head | None:
     if not rows:
         return None
     x, y = (np.array(column, np.float64) for column in zip(*rows, strict=True))
     bias, *weights = logistic(x, y, ridge)
-    return Head(float(bias), np.array(weights, np.float32))
+    return Head(float(bias), np.array(weights, np.float32), windows)
 
 
 def _tables(seen: Sequence[Observation], heard: Sequence[Heard]) -> turn_end.Tables:

@@ -1,18 +1,20 @@
-"""``rejoinder bench turns``: the observations of all recordings, and the curve they make."""
+"""``rejoinder bench turns``: observes all recordings, and reports the curve of each rule."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.progress import Progress
 from rich.table import Table
 
 from rejoinder.agent.bench.cases.recordings import DEFAULT_SETS, Recording
 from rejoinder.agent.bench.reports.output import percentages
 from rejoinder.agent.bench.turns.cases import cases
+from rejoinder.agent.bench.turns.conditions import Sounds, under
 from rejoinder.agent.bench.turns.fit import SHIPPED_FIT, Fit, can_be_fitted, cross_validated, fused
 from rejoinder.agent.bench.turns.rules import (
     Observation,
@@ -21,6 +23,8 @@ from rejoinder.agent.bench.turns.rules import (
     at_cut_off,
     at_median,
     curve,
+    cuts_off,
+    end_of_turn,
     judge,
     latest_answer,
     observe,
@@ -32,8 +36,17 @@ from rejoinder.models.placement import Placement
 from rejoinder.models.stt.languages import ENGLISH
 from rejoinder.models.stt.whisper import Whisper
 from rejoinder.pipeline.errors import PipelineError
+from rejoinder.pipeline.options import Endpointing
+from rejoinder.pipeline.turns.operating_points import POINTS, turn_taking
 
-TURN_SETS = (*DEFAULT_SETS, "librispeech_test_other", "an4", "mfa_hesitations")
+TURN_SETS = (
+    *DEFAULT_SETS,
+    "speechocean762_more",
+    "librispeech_test_other",
+    "an4",
+    "an4_more",
+    "mfa_hesitations",
+)
 """Sets of recordings for the ends of turns."""
 PATIENCES = (
     0.5,
@@ -64,7 +77,7 @@ PATIENCES = (
 )
 """Values of the setting ``patience`` on the curve."""
 FACTORS = (0.5, 0.7, 0.85, 1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
-"""Factors of the waits of the rule that there was before."""
+"""Factors of the waits of the rule ``latest_answer``."""
 SILENCES = tuple(range(100, 2_500, 100))
 """Silences of the rule that waits a fixed time, in milliseconds."""
 FUSED = "fused, patience"
@@ -78,48 +91,77 @@ SHARES = (0.05, 0.1, 0.15)
 
 
 async def observe_all(
-    recordings: Sequence[Recording], stt: str, turn: str, cuda: bool, progress: Progress
+    recordings: Sequence[tuple[Recording, str]],
+    added: Sounds | None,
+    stt: str,
+    turn: str,
+    cuda: bool,
+    progress: Progress,
 ) -> list[Observation]:
-    """Process all cases of the recordings. Raises ModelError, and PipelineError if no case can be judged.
+    """Observe all cases of the recordings, each in its condition. added: what conditions but clean add.
 
-    Cancelling closes the models.
+    Raises ModelError, and PipelineError if they have no ends or no pauses. Cancelling
+    closes the models.
     """
-    # The language model and the voice say nothing here; scripted ones cost no time to load.
+    # The language model and the voice are not used; scripted ones load at once.
     specs = Specs(turn=turn, stt=stt, llm="scripted:llm", tts="scripted:tts")
     seen: list[Observation] = []
     async with open_models(specs, placement=Placement(cuda)) as models:
         if models.turn is None:
             raise PipelineError("a turn model is needed: --turn smart-turn")
         if isinstance(models.stt, Whisper) and models.stt.language == ENGLISH:
-            models.stt.keeps_endings = True  # for the fit of a layer, where there is none yet
+            models.stt.keeps_endings = True  # for the fit of its layer
         with progress:
             task = progress.add_task("listening", total=len(recordings))
-            for recording in recordings:
+            for recording, condition in recordings:
                 for case in cases(recording):
+                    if added:
+                        case = under(case, condition, added)
                     if found := await observe(case, models.vad, models.stt, models.turn):
                         seen.append(found)
                 progress.advance(task)
     if not all(any((each.resumes is None) == over for each in seen) for over in (True, False)):
-        raise PipelineError("these recordings give no ends or no pauses: take more of them")
+        raise PipelineError("these recordings have no ends or no pauses: use more of them")
     return seen
 
 
 def fits_for(seen: Sequence[Observation]) -> list[Fit]:
-    """Return for each observation what was fitted on other speakers; what is shipped, where there are few."""
+    """Return for each observation a fit on other speakers; with too few speakers, the shipped fit."""
     return cross_validated(seen) if can_be_fitted(seen) else [SHIPPED_FIT] * len(seen)
 
 
 def curves(seen: Sequence[Observation], fits: Sequence[Fit]) -> Curves:
-    """Return the curve of each rule over its knob."""
+    """Return the curve of each rule over its parameter.
+
+    The curve of the pipeline's rule is by its odds alone: with ``unsure_wait_ms``, more patience would not
+    cut off fewer pauses from some point on.
+    """
+    by_odds = Endpointing(unsure_wait_ms=Endpointing().max_wait_ms)
     return {
-        FUSED: curve(seen, lambda step: fused(seen, fits, step), PATIENCES),
+        FUSED: curve(seen, lambda step: fused(seen, fits, replace(by_odds, patience=step)), PATIENCES),
         "the latest answer alone, times": curve(seen, latest_answer, FACTORS),
         "silence alone, ms": curve(seen, silence_alone, SILENCES),
     }
 
 
+def points_table(seen: Sequence[Observation], fits: Sequence[Fit]) -> Table:
+    """Return the table of the operating points: pauses cut off, and waits at ends."""
+    shown = Table(title="Operating points: pauses cut off, and ms to the end", title_justify="left")
+    for column in ("", "all pauses", "their own", "p50", "p90", "p95", "mean"):
+        shown.add_column(column, justify="right" if column else "left")
+    own = [each for each in seen if each.resumes is not None and each.natural]
+    for name in POINTS:
+        rule = fused(seen, fits, turn_taking(name))
+        ends = [end_of_turn(each, rule) for each in seen if each.resumes is None]
+        holds = [each for each in seen if each.resumes is not None]
+        shares = [sum(cuts_off(each, rule) for each in some) / max(len(some), 1) for some in (holds, own)]
+        waits = [*np.percentile(ends, (50, 90, 95)), np.mean(ends)]
+        shown.add_row(name, *(f"{share:.1%}" for share in shares), *(f"{ms:.0f}" for ms in waits))
+    return shown
+
+
 def table(seen: Sequence[Observation], rule: Wait) -> Table:
-    """Return the table for the terminal: a rule for each set."""
+    """Return the table for the terminal: the results of a rule for each set, and for all."""
     shown = Table(
         title="Pauses cut off, and ms from the last speech to the end of the turn", title_justify="left"
     )
@@ -138,9 +180,13 @@ def table(seen: Sequence[Observation], rule: Wait) -> Table:
     return shown
 
 
-def notes(curves: Curves) -> list[str]:
-    """Return a line for each rule: what it reaches at usual medians, and its median at usual shares."""
-    lines = []
+def notes(seen: Sequence[Observation], curves: Curves) -> list[str]:
+    """Return a line for each rule: its shares cut off at ``MEDIANS``, and its medians at ``SHARES``.
+
+    The first line has the models' speed.
+    """
+    known = ", ".join(f"{name.replace('_', ' ')} {ms or '–'}" for name, ms in speed(seen).items())
+    lines = [f"medians from the start of the silence on the machine that observed: {known}"]
     for name, points in curves.items():
         figures = [
             f"{cut:.1%} at {ms:.0f} ms" for ms in MEDIANS if (cut := at_median(points, ms)) is not None
@@ -154,14 +200,29 @@ def notes(curves: Curves) -> list[str]:
     return lines
 
 
+def speed(seen: Sequence[Observation]) -> dict[str, float | None]:
+    """Return when the words and the turn model's first answer are known at ends, in ms of silence.
+
+    Both are medians; None where there are none. No rule ends a turn before the words are known, so the means
+    of the table depend on the machine that observed.
+    """
+    ends = [each for each in seen if each.resumes is None]
+    words = [each.text_at - each.pause for each in ends if each.text]
+    judged = [each.judged[0][0] - each.pause for each in ends if each.judged]
+    return {
+        "words_known_ms": round(float(np.median(words)), 1) if words else None,
+        "turn_model_answers_ms": round(float(np.median(judged)), 1) if judged else None,
+    }
+
+
 def report(seen: Sequence[Observation], curves: Curves) -> dict[str, Any]:
-    """Return the same for a machine, with a row for each case, as a fit reads them."""
+    """Return the curves, the models' speed and the cases as JSON data."""
     points = {name: [asdict(point) for point in points] for name, points in curves.items()}
-    return {"curves": points, "cases": [row_of(each) for each in seen]}
+    return {"curves": points, "speed": speed(seen), "cases": [row_of(each) for each in seen]}
 
 
 def summary(points: Sequence[Point]) -> dict[str, float | None]:
-    """Return the three figures that are followed, None where the curve does not reach so far."""
+    """Return the three key figures, None for what is beyond the end of the curve."""
     cut = at_median(points, 300.0)
     good = min(
         (point for point in points if point.cut_off <= 0.05), key=lambda point: point.p50, default=None
@@ -174,7 +235,7 @@ def summary(points: Sequence[Point]) -> dict[str, float | None]:
 
 
 def draw(curves: Curves, path: Path) -> None:
-    """Draw the curves into a PNG."""
+    """Write a PNG of the curves."""
     about = "ms from the last speech to the end of the turn (dotted: p95)"
     with percentages(path, about, "% of pauses cut off", 2000, height=5) as axes:
         for name, points in curves.items():

@@ -1,8 +1,8 @@
 """Measures how often the agent cuts callers off, against how long it makes them wait.
 
 The real VAD, floor, recogniser and turn model process each case once, in sample time. Their answers and times
-are recorded, and each rule is then judged on the record. A judgement counts from its request plus the model's
-time on this machine.
+are recorded. Each rule is then judged on this record. An answer is known at the time of its request plus the
+model's computing time on this machine; what other programs compute meanwhile does not count.
 """
 
 from __future__ import annotations
@@ -27,23 +27,28 @@ from rejoinder.pipeline.listening.user_audio import HEAR_SLICE
 from rejoinder.pipeline.turns.endpointer import Endpointer
 
 LONGEST_JUDGED_MS = 2_400.0
-"""The turn model is not asked about a pause after this much silence, in milliseconds."""
+"""Silence after which the turn model is no longer asked about a pause, in milliseconds."""
 
 Wait = Callable[["Observation", int], float]
-"""A rule: the silence in ms that ends a turn, by what is known of it and how many judgements there were."""
+"""A rule: returns the silence in ms that ends a turn. Takes an observation and how many answers are known."""
+WaitAt = Callable[["Observation", int, float], float]
+"""A rule for any patience: as ``Wait``, with the patience as a third argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was known of a case. Times in ms since the silence began, by truth and not by the VAD.
+    """The models' answers about a case. Times are in ms since the labelled start of the silence.
 
-    pause: from where its silence counts, by the VAD or the level. judged: (time of the answer, probability).
-    text: the words before the pause. text_at: when they were there. resumes: when the speaker went on, None
-        where the turn was over.
-    sounds: what Smart Turn's network made of each, for the fit of its last layer; ``judged`` then has the
-        answers of its own one.
-    ending: what Whisper's made of the words' end, for the fit of another. whisper: which one that was.
-    over: the shipped one's answer.
+    pause: start of the silence by the VAD or the level; ``resumes`` if the VAD did not notice it, and then
+        nothing else is known.
+    judged: (time of the turn model's answer, probability).
+    text: the words before the pause. text_at: when they were known.
+    resumes: when the speaker went on, None if the turn was over.
+    sounds: Smart Turn's features of each answer, for the fit of its last layer; ``judged`` has the answers of
+        the shipped layer.
+    ending: Whisper's features of the last words, for the fit of its layer. over: the answer of the shipped
+        layer. whisper: name of the Whisper model.
+    condition: the line on which the case was heard (``conditions``).
     """
 
     set: str
@@ -59,10 +64,11 @@ class Observation:
     ending: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
     over: float | None = None
     whisper: str = ""
+    condition: str = "clean"
 
 
 async def observe(case: Case, vad: Vad, stt: Stt, turn_model: TurnModel) -> Observation | None:
-    """Process one case. Returns None if the VAD finds no speech, or no pause at the labelled place.
+    """Process one case. Returns None if the VAD finds no speech, or no end at the labelled place.
 
     Cancelling changes nothing.
     """
@@ -84,10 +90,12 @@ async def observe(case: Case, vad: Vad, stt: Stt, turn_model: TurnModel) -> Obse
         reached = first + HEAR_SLICE >= (case.resumes or case.at + RATE)
         if reached and (pause is not None or first + HEAR_SLICE >= case.at + 2 * RATE):
             break
-    if pause is None or start is None or pause < case.at - RATE // 2:
+    if start is None:
         return None
-    if case.resumes is not None and pause >= case.resumes:
-        return None  # in what came after it
+    if case.resumes is not None and (pause is None or pause >= case.resumes):
+        return _unnoticed(case)
+    if pause is None or pause < case.at - RATE // 2:
+        return None
     level = Loudness()
     level.feed(AudioChunk(pcm[2 * start : 2 * noticed], RATE, start))
     return await _ask(case, start, level.quiet_before(pause), noticed, stt, turn_model)
@@ -96,28 +104,31 @@ async def observe(case: Case, vad: Vad, stt: Stt, turn_model: TurnModel) -> Obse
 async def _ask(
     case: Case, start: int, quiet: int, noticed: int, stt: Stt, turn_model: TurnModel
 ) -> Observation:
-    """Ask the models as a session does: for the words where the level has fallen for a moment, or else when
-    the pause is noticed, and about the sound again and again."""
+    """Ask the models as a session does.
+
+    The words are requested when the level has fallen for a moment, at the latest when the pause is noticed.
+    The turn model is asked repeatedly while the silence grows.
+    """
 
     def at(sample: float) -> float:
         return (sample - case.at) * 1000.0 / RATE
 
-    began = time.perf_counter()
+    began = _Stopwatch()
     until = min(quiet + DIP_SAMPLES, noticed)
     words, over = await _words(case.audio[start:until], stt)
-    text_at = max(at(noticed), at(until) + (time.perf_counter() - began) * 1000.0)
+    text_at = max(at(noticed), at(until) + began.ms)
     judged, sounds = [], []
     asked = max(next_ask(quiet, None), noticed)
     while at(asked) < LONGEST_JUDGED_MS and asked < (case.resumes or len(case.audio)):
         sound = case.audio[max(start, asked - MEMORY_SAMPLES) : asked]
-        began = time.perf_counter()
+        began = _Stopwatch()
         if isinstance(turn_model, SmartTurn):
             heard = await turn_model.sound(sound)
             sounds += [heard.pooled] if len(heard.pooled) else []
             probability = heard.answer
         else:
             probability = await turn_model.probability(sound, words.text)
-        judged.append((at(asked) + (time.perf_counter() - began) * 1000.0, probability))
+        judged.append((at(asked) + began.ms, probability))
         asked = next_ask(quiet, asked)
     return Observation(
         case.set,
@@ -133,7 +144,30 @@ async def _ask(
         ending=words.ending,
         over=over,
         whisper=stt.name if isinstance(stt, Whisper) and len(words.ending) else "",
+        condition=case.condition,
     )
+
+
+def _unnoticed(case: Case) -> Observation:
+    """Return the observation of a pause that the VAD did not notice: no rule can cut it off."""
+    resumes = case.seconds * 1000.0 if case.seconds is not None else 0.0
+    about = case.set, case.file, case.speaker, case.natural
+    return Observation(*about, resumes, (), "", resumes, resumes, condition=case.condition)
+
+
+class _Stopwatch:
+    """Measures what a request costs: the smaller of the time that passes and this process's processor time.
+
+    On a busy machine more time passes than the models use; with several threads they use more than passes.
+    """
+
+    def __init__(self) -> None:
+        self._passed, self._used = time.perf_counter(), time.process_time()
+
+    @property
+    def ms(self) -> float:
+        """Milliseconds since the start."""
+        return 1000.0 * min(time.perf_counter() - self._passed, time.process_time() - self._used)
 
 
 async def _words(audio: Samples, stt: Stt) -> tuple[Words, float | None]:
@@ -147,7 +181,7 @@ async def _words(audio: Samples, stt: Stt) -> tuple[Words, float | None]:
 
 
 def end_of_turn(seen: Observation, wait: Wait) -> float:
-    """Return the ms of silence after which a rule ends the turn, if the speaker lets it."""
+    """Return the ms of silence after which a rule ends the turn, if the speaker does not go on before."""
     moments = [seen.text_at, *(when for when, _ in seen.judged if when > seen.text_at), float("inf")]
     for now, following in pairwise(moments):
         known = sum(when <= now for when, _ in seen.judged)
@@ -163,7 +197,7 @@ def cuts_off(seen: Observation, wait: Wait) -> bool:
 
 
 def latest_answer(patience: float = 1.0) -> Wait:
-    """Return the rule that there was before: 800 ms down to 200 as Smart Turn's latest answer is surer."""
+    """Return an earlier rule of the pipeline, by Smart Turn's latest answer: from 800 ms down to 200 ms."""
 
     def wait(seen: Observation, known: int) -> float:
         return patience * (800.0 - (seen.judged[known - 1][1] if known else 0.0) * 600.0)
@@ -172,13 +206,17 @@ def latest_answer(patience: float = 1.0) -> Wait:
 
 
 def silence_alone(ms: float) -> Wait:
-    """Return the rule that uses no model: a fixed silence ends the turn."""
+    """Return the rule without a model: a fixed silence ends the turn."""
     return lambda seen, known: ms
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A rule's result: the share of holds cut off, and the ms from the last speech to the end of the turn."""
+    """The result of a rule.
+
+    holds, ends: numbers of pauses and of ends. cut_off: share of the pauses cut off. p50, p95: ms from the
+    last speech to the end of the turn.
+    """
 
     name: str
     holds: int
@@ -189,7 +227,7 @@ class Point:
 
 
 def judge(name: str, seen: Sequence[Observation], wait: Wait) -> Point:
-    """Judge one rule; there must be holds and ends."""
+    """Judge a rule on observations, which must have pauses and ends."""
     holds = [each for each in seen if each.resumes is not None]
     ends = [end_of_turn(each, wait) for each in seen if each.resumes is None]
     cut = sum(cuts_off(each, wait) for each in holds)
@@ -197,12 +235,12 @@ def judge(name: str, seen: Sequence[Observation], wait: Wait) -> Point:
 
 
 def curve(seen: Sequence[Observation], rule: Callable[[float], Wait], steps: Sequence[float]) -> list[Point]:
-    """Judge a rule at every setting of its knob."""
+    """Judge a rule at every value of its parameter."""
     return [judge(f"{step:g}", seen, rule(step)) for step in steps]
 
 
 def at_median(points: Sequence[Point], ms: float) -> float | None:
-    """Return the share cut off where the median latency is ``ms``, between the two nearest points."""
+    """Return the share cut off at a median latency of ``ms``, interpolated; None outside of the curve."""
     ordered = sorted(points, key=lambda point: point.p50)
     medians, cut = [point.p50 for point in ordered], [point.cut_off for point in ordered]
     if not medians or not medians[0] <= ms <= medians[-1]:
@@ -211,6 +249,6 @@ def at_median(points: Sequence[Point], ms: float) -> float | None:
 
 
 def at_cut_off(points: Sequence[Point], share: float) -> float | None:
-    """Return the least median latency at which no more than ``share`` of the holds are cut off."""
+    """Return the least median latency with at most ``share`` of the pauses cut off; None if there is none."""
     good = [point.p50 for point in points if point.cut_off <= share]
     return min(good, default=None)

@@ -16,11 +16,11 @@ from rejoinder.pipeline.audio.chunk import Samples
 from rejoinder.pipeline.errors import PipelineError
 
 DIGITS = 3
-"""Decimals that are kept of a sound, whose numbers are about 1."""
+"""Decimals of the stored features, whose size is about 1."""
 
 
 def write(path: Path, seen: Sequence[Observation]) -> None:
-    """Write observations, one JSON object a line, compressed."""
+    """Write observations as compressed JSON, one object per line."""
     with gzip.open(path, "wt", encoding="utf-8") as file:
         for each in seen:
             row = row_of(each)
@@ -30,13 +30,13 @@ def write(path: Path, seen: Sequence[Observation]) -> None:
 
 
 def check(path: Path) -> None:
-    """Raise PipelineError if ``write`` could not write here; called before minutes of measurement."""
+    """Raise PipelineError if ``write`` cannot write to ``path``; called before minutes of measurement."""
     if path.is_dir() or not path.parent.is_dir():
-        raise PipelineError(f"{path} is a folder, or in none: no file can be written there")
+        raise PipelineError(f"cannot write {path}: it is a folder, or its folder does not exist")
 
 
 def read(path: Path) -> list[Observation]:
-    """Read what ``write`` has written. Raises PipelineError for anything else."""
+    """Return the observations in a file of ``write``. Raises PipelineError for any other file."""
     try:
         with gzip.open(path, "rt", encoding="utf-8") as file:
             seen = [_observation(json.loads(line)) for line in file]
@@ -48,7 +48,7 @@ def read(path: Path) -> list[Observation]:
 
 
 def row_of(seen: Observation) -> dict[str, Any]:
-    """Return an observation without what networks made of it, for reports."""
+    """Return an observation without the networks' features, for reports."""
     return {name: value for name, value in asdict(seen).items() if name not in ("sounds", "ending")}
 
 

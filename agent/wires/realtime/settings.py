@@ -14,7 +14,7 @@ from rejoinder.agent.wires.realtime.messages import ResponseParams, check_size, 
 from rejoinder.agent.wires.realtime.shapes import Base
 from rejoinder.agent.wires.realtime.tools import Choice, Function, MostTokens, most_tokens, tools_of
 from rejoinder.agent.wires.voices import DEFAULT_VOICE, CustomVoice, check_voice
-from rejoinder.pipeline import Options, ProtocolError, Tools
+from rejoinder.pipeline import POINTS, Options, ProtocolError, Tools, TurnTaking
 
 BETA = {
     "input_audio_format": "audio.input.format",
@@ -30,8 +30,8 @@ BETA = {
 """New names of the fields of the protocol's beta."""
 ECHOED_FIELDS = frozenset("id object expires_at tracing include prompt reasoning".split())
 """Fields of the protocol that have no effect here."""
-PATIENCE = {"high": (1.0, 1_400), "medium": (4.0, 2_200), "low": (15.0, 3_000)}
-"""Patience, and the longest wait in milliseconds, for each eagerness. "auto" uses the server's settings."""
+POINTS_BY_EAGERNESS: dict[str, TurnTaking] = {"high": "eager", "medium": "balanced", "low": "patient"}
+"""The operating point for each eagerness. "auto" uses the server's settings."""
 
 
 class ServerVad(Base):
@@ -215,9 +215,12 @@ class SessionSettings:
                 max_wait_ms=detection.silence_duration_ms,
             )
         elif isinstance(detection, SemanticVad) and detection.eagerness != "auto":
-            patience, longest = PATIENCE[detection.eagerness]
+            point = POINTS[POINTS_BY_EAGERNESS[detection.eagerness]]
             endpointing = replace(
-                endpointing, patience=patience, max_wait_ms=max(longest, endpointing.min_wait_ms)
+                endpointing,
+                patience=point.patience,
+                unsure_wait_ms=point.unsure_wait_ms,
+                max_wait_ms=max(point.max_wait_ms, endpointing.min_wait_ms),
             )
         truncation = self._config.truncation
         retention = None if truncation == "disabled" else self._defaults.retention

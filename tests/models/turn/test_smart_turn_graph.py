@@ -15,7 +15,7 @@ from support import speech
 from rejoinder.models.onnx.byte_weights import signed_weights_are_exact
 from rejoinder.models.onnx.session import open_session
 from rejoinder.models.registry import create
-from rejoinder.models.turn.smart_turn import HEAD, POOLED, SIZE, SmartTurn
+from rejoinder.models.turn.smart_turn import FITTED_HEAD, POOLED, SIZE, SmartTurn
 from rejoinder.models.turn.smart_turn_graph import merged
 from rejoinder.models.weights.fetch import locate
 from rejoinder.pipeline.audio.chunk import RATE, Samples
@@ -106,10 +106,10 @@ def test_it_is_closer_to_the_weights_than_the_published_graph(
 
     assert error(ours) < 0.25  # 0.17 of the spread on other recordings
     assert error(ours) < error(published) / 1.5
-    odds, other = ((found @ HEAD.weights) + HEAD.bias for found in (ours, right))
+    odds, other = ((found @ FITTED_HEAD.weights) + FITTED_HEAD.bias for found in (ours, right))
     assert np.median(np.abs(odds - other)) < 0.25
     # Most of the difference between the two is the quantization error of the published graph.
-    assert np.median(np.abs(odds - ((published @ HEAD.weights) + HEAD.bias))) < 1.0
+    assert np.median(np.abs(odds - ((published @ FITTED_HEAD.weights) + FITTED_HEAD.bias))) < 1.0
 
 
 def test_last_layers_equal_the_published_ones(

@@ -25,8 +25,8 @@ from rejoinder.pipeline.events import (
 from rejoinder.pipeline.interfaces import Transcript
 from rejoinder.pipeline.options import Endpointing, Options
 from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
+from rejoinder.pipeline.turns.patience import CUT_OFF_UNSURE_MS
 from rejoinder.pipeline.turns.pause import EAGER_MS
-from rejoinder.pipeline.turns.turn_end import LONG_CUT_OFF_MS
 
 
 def windows(count: int) -> int:
@@ -430,7 +430,7 @@ def test_patience_grows_after_a_cut_off(between: str, longer: bool) -> None:
         play(floor, between)
     assert waits == sorted(waits)
     assert (waits[0] < waits[1] <= waits[2] == waits[3]) is longer
-    assert max(waits) * 32.0 <= LONG_CUT_OFF_MS, "no longer than their own pauses last"
+    assert max(waits) * 32.0 <= CUT_OFF_UNSURE_MS, "no longer than their own pauses last"
     assert longer or waits[0] == waits[3]
 
 

@@ -12,15 +12,12 @@ from hypothesis import strategies as st
 from rejoinder.pipeline.interfaces import Transcript
 from rejoinder.pipeline.turns.turn_end import (
     LIKELY_MORE,
-    LONG_MS,
-    PATIENT_MS,
     SHIPPED,
     UNLIKELY,
     PauseEvidence,
     ending,
     features,
     hint,
-    long_ms,
     odds,
     wait_ms,
     wants_more,
@@ -96,27 +93,25 @@ def test_plain_rules(text: str, asked: str, direction: int) -> None:
     assert math.copysign(1, hint(text, asked)) * bool(hint(text, asked)) == direction
 
 
-@given(ANSWERS, TEXTS, OVER, st.floats(1.1, 100.0))
-def test_the_wait_is_where_the_odds_reach_patience_or_long(
-    answers: list[float], text: str, over: float | None, patience: float
+@given(ANSWERS, TEXTS, OVER, st.floats(1.1, 100.0), st.floats(300.0, 2_000.0))
+def test_the_wait_is_where_the_odds_reach_patience_or_what_an_unsure_end_waits(
+    answers: list[float], text: str, over: float | None, patience: float, unsure_ms: float
 ) -> None:
     pause = PauseEvidence(answers, text, end_probability=over)
-    ms = wait_ms(pause, patience)
-    assert ms >= PATIENT_MS * patience
-    if ms == long_ms(patience):
+    ms = wait_ms(pause, patience, unsure_ms)
+    if ms == unsure_ms:
         assert -math.log(LIKELY_MORE) <= odds(replace(pause, silence_ms=ms)) <= math.log(patience)
-    elif PATIENT_MS * patience < ms < 1e6:
+    elif 1.0 < ms < 1e6:
         assert odds(replace(pause, silence_ms=ms)) == pytest.approx(math.log(patience), abs=1e-6)
-    assert wait_ms(pause, 2 * patience) >= ms
-    assert wait_ms(pause, 2 * patience) > ms or ms == long_ms(patience) == LONG_MS
+    assert wait_ms(pause, 2 * patience, unsure_ms) > ms or ms == unsure_ms
+    assert wait_ms(pause, patience, 2 * unsure_ms) >= min(ms, unsure_ms)
 
 
 def test_a_long_pause_is_an_end_unless_more_is_likely() -> None:
-    assert wait_ms(PauseEvidence([0.5], "that is all"), 4.0) == LONG_MS == long_ms(0.1)
-    assert wait_ms(PauseEvidence([0.2], "that is the"), 4.0) > 2_200.0
-    assert wait_ms(PauseEvidence([0.5], "that is all", end_probability=0.2), 4.0) > 2_000.0
-    assert wait_ms(PauseEvidence([0.5], "that is all", end_probability=0.8), 4.0) < 400.0
-    assert [long_ms(patience) for patience in (5.0, 6.0)] == [2 * LONG_MS, 3 * LONG_MS]
+    assert wait_ms(PauseEvidence([0.5], "that is all"), 4.0, 800.0) == 800.0
+    assert wait_ms(PauseEvidence([0.2], "that is the"), 4.0, 800.0) > 2_200.0
+    assert wait_ms(PauseEvidence([0.2], "that is all", end_probability=0.05), 4.0, 800.0) > 2_000.0
+    assert wait_ms(PauseEvidence([0.5], "that is all", end_probability=0.9), 4.0, 800.0) < 400.0
 
 
 @given(ANSWERS, TEXTS, st.floats(0.0, 1.0), st.floats(0.0, 1.0))
@@ -124,9 +119,11 @@ def test_a_surer_answer_never_makes_the_wait_longer(
     answers: list[float], text: str, one: float, other: float
 ) -> None:
     low, high = sorted((one, other))
-    unsure, sure = (wait_ms(PauseEvidence([*answers, last], text), 5.0) for last in (low, high))
+    unsure, sure = (wait_ms(PauseEvidence([*answers, last], text), 5.0, 800.0) for last in (low, high))
     assert sure <= unsure
-    unsure, sure = (wait_ms(PauseEvidence(answers, text, end_probability=over), 5.0) for over in (low, high))
+    unsure, sure = (
+        wait_ms(PauseEvidence(answers, text, end_probability=over), 5.0, 800.0) for over in (low, high)
+    )
     assert sure <= unsure
 
 
@@ -148,6 +145,6 @@ def test_what_is_no_probability_is_refused(over: float) -> None:
 def test_weights_that_silence_does_not_help_still_decide() -> None:
     flat = {name: 0.0 for name in SHIPPED["turn_model"]} | {"mean": 1.0}
     tables = {"turn_model": flat}
-    assert wait_ms(PauseEvidence([0.9], "hi"), 5.0, tables) == 5 * PATIENT_MS
-    assert wait_ms(PauseEvidence([0.5], "hi"), 5.0, tables) == long_ms(5.0)
-    assert wait_ms(PauseEvidence([0.1], "hi"), 5.0, tables) == math.inf
+    assert wait_ms(PauseEvidence([0.9], "hi"), 5.0, 800.0, tables) == 0.0
+    assert wait_ms(PauseEvidence([0.5], "hi"), 5.0, 800.0, tables) == 800.0
+    assert wait_ms(PauseEvidence([0.1], "hi"), 5.0, 800.0, tables) == math.inf

@@ -12,6 +12,7 @@ from support.published import conforms
 from rejoinder.agent.wires.commands import Configure, EndTurn, Hear, Respond, Truncate, Truncated
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.pipeline import (
+    POINTS,
     AudioChunk,
     EndOfTurn,
     Endpointing,
@@ -201,7 +202,9 @@ def test_lower_eagerness_waits_longer() -> None:
         )
         assert isinstance(configure, Configure)
         endpointing = configure.options.endpointing
-        found.append((endpointing.patience, endpointing.max_wait_ms))
+        found.append((endpointing.patience, endpointing.unsure_wait_ms, endpointing.max_wait_ms))
+    points = [POINTS[name] for name in ("eager", "balanced", "patient")]
+    assert found == [(one.patience, one.unsure_wait_ms, one.max_wait_ms) for one in points]
     assert found == sorted(found) and len(set(found)) == 3
 
 

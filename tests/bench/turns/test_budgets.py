@@ -1,0 +1,104 @@
+"""eot-bench's measure: all settings swept together, the mean wait, and intervals over speakers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.observations import SEEN
+
+from rejoinder.agent.bench.turns import comparison
+from rejoinder.agent.bench.turns.budgets import BUDGETS, Budget, best, results
+from rejoinder.agent.bench.turns.fit import SHIPPED_FIT, cross_validated, fused, fused_waits
+from rejoinder.agent.bench.turns.held_out import held_out
+from rejoinder.agent.bench.turns.rules import Observation, cuts_off, end_of_turn
+from rejoinder.agent.bench.turns.sweep import LEAST_MS, MOST_MS, SWEPT_PATIENCES, Sweep, silence_sweep, sweep
+from rejoinder.pipeline.options import Endpointing
+
+HOLD = Observation("s", "f", "ann", True, 50.0, ((250.0, 0.9), (400.0, 0.1)), "and then", 130.0, 600.0)
+END = replace(HOLD, judged=((250.0, 0.2), (400.0, 1.0)), text="that is all", resumes=None)
+UNNOTICED = replace(HOLD, pause=210.0, judged=(), text="", text_at=210.0, resumes=210.0)
+
+
+def cut_and_waited(found: Sweep, place: int) -> tuple[float, float]:
+    return float(found.cut[place].sum()), float(found.waited[place].sum())
+
+
+def test_every_setting_is_judged_as_the_rule_of_a_session_is() -> None:
+    seen = [replace(each, speaker=f"who{at}") for at, each in enumerate((HOLD, END, UNNOTICED, *SEEN[:6]))]
+    fits = [SHIPPED_FIT] * len(seen)
+    found, options = sweep(seen, fused_waits(seen, fits)), Endpointing()
+    same = [one for one in found.settings if one.min_wait_ms == options.min_wait_ms]
+    same = [one for one in same if one.max_wait_ms == options.max_wait_ms]
+    assert [one.patience for one in same] == list(SWEPT_PATIENCES)
+    for setting in same:
+        # The sweep has three knobs: here an unsure end waits as long as any.
+        session = replace(options, patience=setting.patience, unsure_wait_ms=options.max_wait_ms)
+        rule, place = fused(seen, fits, session), found.settings.index(setting)
+        cut = sum(cuts_off(each, rule) for each in seen)
+        waited = sum(end_of_turn(each, rule) for each in seen if each.resumes is None)
+        assert cut_and_waited(found, place) == (cut, pytest.approx(waited))
+    limits = sum(least <= most for least in LEAST_MS for most in MOST_MS)
+    assert len(found.settings) == len(SWEPT_PATIENCES) * limits
+
+
+def test_silence_alone_waits_from_the_noticed_pause() -> None:
+    found = silence_sweep([HOLD, END])
+    by_silence = {one.max_wait_ms: cut_and_waited(found, at) for at, one in enumerate(found.settings)}
+    assert by_silence[500] == (1.0, 550.0) and by_silence[550] == (0.0, 600.0)
+
+
+def test_a_pause_that_is_not_noticed_is_never_cut_off() -> None:
+    found = sweep([UNNOTICED, END], fused_waits([UNNOTICED, END], [SHIPPED_FIT] * 2))
+    assert not found.cut.any() and found.holds.sum() == 1
+
+
+def test_the_best_setting_keeps_to_its_budget() -> None:
+    cut, mean = np.array([0.5, 0.2, 0.05]), np.array([200.0, 300.0, 900.0])
+    assert best(cut, mean, Budget(mean_ms=300.0)) == 1
+    assert best(cut, mean, Budget(mean_ms=100.0)) is None
+    assert best(cut, mean, Budget(cut_off=0.3)) == 1
+    assert best(cut, mean, Budget(cut_off=0.05)) == 2
+    assert best(cut, mean, Budget(cut_off=0.01)) is None
+
+
+def test_a_missed_end_counts_with_the_longest_wait() -> None:
+    # Nine ends at once and one that is heard as no end: the median hides it, the mean does not.
+    ends = [replace(END, speaker=f"who{at}", judged=((100.0, 0.95),), text="that is all.") for at in range(9)]
+    missed = replace(END, speaker="who9", judged=((100.0, 0.01),), text="and the")
+    found = sweep([*ends, missed, HOLD], fused_waits([*ends, missed, HOLD], [SHIPPED_FIT] * 11))
+    place = next(
+        at
+        for at, one in enumerate(found.settings)
+        if (one.patience, one.min_wait_ms, one.max_wait_ms) == (4.0, 150, 3000)
+    )
+    assert found.waited[place].max() == 50 + 3000
+    assert np.median(found.waited[place][1:]) < 400
+
+
+def test_intervals_hold_the_figure_and_grow_with_fewer_speakers() -> None:
+    fits = cross_validated(SEEN)
+    narrow = next(results(sweep(SEEN, fused_waits(SEEN, fits))))
+    one_speaker = [replace(each, speaker="ann") for each in SEEN]
+    alone = next(results(sweep(one_speaker, fused_waits(one_speaker, fits))))
+    assert narrow and alone
+    assert narrow.low <= narrow.cut_off <= narrow.high
+    assert alone.low == alone.high == alone.cut_off  # one speaker says nothing about others
+
+
+def test_settings_chosen_on_other_speakers_may_miss_their_budget() -> None:
+    seen = [replace(each, speaker=f"who{at // 2}") for at, each in enumerate(SEEN * 2)]
+    found = held_out(seen)
+    assert len(found) == len(BUDGETS) and all(found)
+    assert all(0.0 <= cut <= 1.0 and 100.0 <= mean <= 3100.0 for cut, mean in filter(None, found))
+    assert held_out(SEEN[:4]) == [None] * len(BUDGETS)
+
+
+def test_the_summary_has_a_key_for_each_budget() -> None:
+    compared = comparison.compare(SEEN, [SHIPPED_FIT] * len(SEEN))
+    assert list(comparison.summary(compared)) == list(comparison.FIGURE_KEYS)
+    assert set(compared.rows) == {"all pauses", "pauses put in", "silence alone"}
+    assert len(comparison.table(compared).columns) == 1 + len(BUDGETS)
+    json.dumps(comparison.report(compared), allow_nan=False)
