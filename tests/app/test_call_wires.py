@@ -18,6 +18,7 @@ from websockets.exceptions import ConnectionClosed
 
 from rejoinder.agent.app.agent import Agent
 from rejoinder.agent.app.call import Call
+from rejoinder.pipeline import Endpointing, turn_taking
 
 pytestmark = pytest.mark.server
 

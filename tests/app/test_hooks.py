@@ -18,7 +18,7 @@ from rejoinder.agent.app.host import ANSWER_S, BROKEN_AGENT, AgentHost
 from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.scripted import ScriptedLlm
-from rejoinder.pipeline import Message, Options, ReplyDone
+from rejoinder.pipeline import POINTS, Message, Options, ReplyDone
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rejoinder.agent.bench.turns.budgets import BUDGETS, at_setting, best_setting
+from rejoinder.agent.bench.turns.budgets import BUDGETS, Budget, at_setting, best_setting
 from rejoinder.agent.bench.turns.fit import can_be_fitted, cross_validated, fit, folds, fused_waits
 from rejoinder.agent.bench.turns.rules import Observation
 from rejoinder.agent.bench.turns.sweep import Sweep, combined, sweep
@@ -30,13 +30,17 @@ def held_out(seen: Sequence[Observation]) -> list[tuple[float, float] | None]:
         chosen_on = sweep(others, fused_waits(others, cross_validated(others)))
         fitted = fused_waits(judged, [fit(others)] * len(judged))
         halves.append((chosen_on, sweep(judged, fitted)))
-    return [_judged(halves, place) for place in range(len(BUDGETS))]
+    return [chosen_elsewhere(halves, budget) for budget in BUDGETS]
 
 
-def _judged(halves: Sequence[tuple[Sweep, Sweep]], budget: int) -> tuple[float, float] | None:
+def chosen_elsewhere(halves: Sequence[tuple[Sweep, Sweep]], budget: Budget) -> tuple[float, float] | None:
+    """Return the share cut off and the mean wait in ms over both halves, None if no setting keeps to it.
+
+    halves: of each, the sweep of the other speakers, on which its setting is chosen, and its own.
+    """
     parts = []
     for chosen_on, judged in halves:
-        place = best_setting(chosen_on, BUDGETS[budget])
+        place = best_setting(chosen_on, budget)
         if place is None:
             return None
         parts.append(judged.only(place))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,10 +12,10 @@ from support.observations import SEEN
 
 from rejoinder.agent.bench.turns import comparison
 from rejoinder.agent.bench.turns.budgets import BUDGETS, Budget, best, results
-from rejoinder.agent.bench.turns.fit import SHIPPED_FIT, cross_validated, fused, fused_waits
-from rejoinder.agent.bench.turns.held_out import held_out
+from rejoinder.agent.bench.turns.fit import SHIPPED_FIT, fused, fused_waits
+from rejoinder.agent.bench.turns.held_out import chosen_elsewhere, held_out
 from rejoinder.agent.bench.turns.rules import Observation, cuts_off, end_of_turn
-from rejoinder.agent.bench.turns.sweep import LEAST_MS, MOST_MS, SWEPT_PATIENCES, Sweep, silence_sweep, sweep
+from rejoinder.agent.bench.turns.sweep import LEAST_MS, MOST_MS, SWEPT_PATIENCES, Setting, Sweep, silence_sweep, sweep
 from rejoinder.pipeline.options import Endpointing
 
 HOLD = Observation("s", "f", "ann", True, 50.0, ((250.0, 0.9), (400.0, 0.1)), "and then", 130.0, 600.0)
@@ -78,17 +79,37 @@ def test_a_missed_end_counts_with_the_longest_wait() -> None:
     assert np.median(found.waited[place][1:]) < 400
 
 
-def test_intervals_hold_the_figure_and_grow_with_fewer_speakers() -> None:
-    fits = cross_validated(SEEN)
-    narrow = next(results(sweep(SEEN, fused_waits(SEEN, fits))))
-    one_speaker = [replace(each, speaker="ann") for each in SEEN]
-    alone = next(results(sweep(one_speaker, fused_waits(one_speaker, fits))))
-    assert narrow and alone
-    assert narrow.low <= narrow.cut_off <= narrow.high
-    assert alone.low == alone.high == alone.cut_off  # one speaker says nothing about others
+def swept(cut: Sequence[Sequence[float]], waited: Sequence[Sequence[float]]) -> Sweep:
+    """Return a sweep with one pause and one end of each speaker; rows are settings, columns speakers."""
+    settings = [Setting(float(place), 150, 2200) for place in range(len(cut))]
+    ones = np.ones(len(cut[0]))
+    speakers = [f"who{place}" for place in range(len(ones))]
+    return Sweep(settings, speakers, np.array(cut, float), np.array(waited, float), ones, ones)
 
 
-def test_settings_chosen_on_other_speakers_may_miss_their_budget() -> None:
+@pytest.mark.parametrize("speakers", [24, 96])
+def test_intervals_are_those_of_a_share_among_as_many_speakers(speakers: int) -> None:
+    """Of a share of a half, a normal 90 % interval is 1.645 standard errors wide on each side."""
+    found = next(results(swept([[1.0, 0.0] * (speakers // 2)], [[100.0] * speakers])))
+    assert found and found.cut_off == 0.5
+    error = 1.645 * 0.5 / np.sqrt(speakers)
+    assert (0.5 - found.low, found.high - 0.5) == pytest.approx((error, error), rel=0.15)
+    alone = next(results(swept([[1.0]], [[100.0]])))
+    assert alone and alone.low == alone.high == 1.0, "one speaker says nothing about others"
+
+
+def test_a_setting_chosen_on_other_speakers_may_miss_its_budget() -> None:
+    quick, slow = [0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]
+    first = swept([quick[:2], slow[:2]], [[100.0] * 2, [900.0] * 2])
+    second = swept([quick[2:], slow[2:]], [[100.0] * 2, [900.0] * 2])
+    budget = Budget(cut_off=0.1)
+    # On the first half the quick setting cuts nobody off, so it judges the second, where it always does.
+    assert chosen_elsewhere([(second, first), (first, second)], budget) == (0.5, 500.0)
+    assert chosen_elsewhere([(first, first), (second, second)], budget) == (0.0, 500.0)
+    assert chosen_elsewhere([(first, second), (swept([[1.0]], [[1.0]]), first)], budget) is None
+
+
+def test_settings_are_chosen_for_each_budget() -> None:
     seen = [replace(each, speaker=f"who{at // 2}") for at, each in enumerate(SEEN * 2)]
     found = held_out(seen)
     assert len(found) == len(BUDGETS) and all(found)

@@ -124,6 +124,8 @@ def test_the_command_reports_every_case(tmp_path: Path) -> None:
     nowhere = run_command("bench", "turns", "--again", kept, "--fit", str(tmp_path), folder=tmp_path)
     assert nowhere.returncode == 1 and "is not a checkout" in nowhere.stderr
     assert {case["resumes"] is None for case in report["cases"]} == {True, False}
+    assert 0 < report["speed"]["words_known_ms"] and 64 < report["speed"]["turn_model_answers_ms"]
+    assert "words known ms" in result.stderr
     for points in report["curves"].values():
         assert points[0]["cut_off"] >= points[-1]["cut_off"]
     assert "Pauses cut off" in result.stderr and "silence alone, ms:" in result.stderr
