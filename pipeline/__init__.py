@@ -59,12 +59,13 @@ from rejoinder.pipeline.interfaces import (
     Vad,
     VadStream,
 )
-from rejoinder.pipeline.options import Endpointing, Models, Options, ReplyRequest
+from rejoinder.pipeline.options import Endpointing, Models, Options, ReplyRequest, Speakers
 from rejoinder.pipeline.prompt import Entry, Key
 from rejoinder.pipeline.replying.speculation import Speculation
 from rejoinder.pipeline.session import Session, open_session
 from rejoinder.pipeline.trace import Trace
-from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
+from rejoinder.pipeline.turns.endpointer import Endpointer
+from rejoinder.pipeline.turns.floor import Floor
 from rejoinder.pipeline.turns.operating_points import POINTS, TurnTaking, turn_taking
 
 __all__ = [
@@ -121,6 +122,7 @@ __all__ = [
     "Rules",
     "Session",
     "SharedVadStream",
+    "Speakers",
     "Speculation",
     "SpeechStarted",
     "Stt",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from rejoinder.pipeline.budget import CallBudget
 from rejoinder.pipeline.caching.answers import AnswerCache
@@ -22,6 +22,8 @@ IDLE_CUE = "(The caller has said nothing for a while. Ask in a few words whether
 INSTRUCTIONS = "You are a friendly voice assistant. Answer in one or two short spoken sentences."
 """The default system prompt."""
 
+Speakers = Literal["one", "many"]
+"""Whose speech takes the floor: the caller's, or that of all people at the microphone."""
 ContextFunction: TypeAlias = Callable[[str], Awaitable[str]]
 """Takes the user's words, and returns what the language model should know to answer them, "" for nothing.
 
@@ -80,6 +82,8 @@ class Endpointing:
     max_wait_ms: silence after which every turn ends. If it equals ``min_wait_ms``, silence alone decides.
     max_turn_ms: a longer turn is ended while the user speaks.
     assertiveness: how firmly the agent keeps the floor, from 0 (any speech stops its reply) to 1.
+    speakers: "one" if only the caller counts, and voices far below the caller's level neither take the
+        floor nor keep it (see ``turns.caller_voice``); "many" if all voices count.
 
     Raises ValueError for a value out of range.
     """
@@ -97,6 +101,7 @@ class Endpointing:
     max_wait_ms: int = 2_200
     max_turn_ms: int = 60_000
     assertiveness: float = 0.5
+    speakers: Speakers = "one"
 
     def __post_init__(self) -> None:
         if not (0.0 <= self.release <= 1.0 and 0.0 <= self.threshold <= 1.0):
@@ -105,6 +110,8 @@ class Endpointing:
             )
         if not 0.0 <= self.assertiveness <= 1.0:
             raise ValueError(f"assertiveness is {self.assertiveness}: it must be from 0 to 1")
+        if self.speakers not in ("one", "many"):
+            raise ValueError(f'speakers is {self.speakers!r}: it must be "one" or "many"')
         if not self.pause_ms <= self.min_wait_ms <= self.max_wait_ms:
             raise ValueError(
                 f"pause_ms is {self.pause_ms}, min_wait_ms is {self.min_wait_ms} and max_wait_ms is "

@@ -15,7 +15,7 @@ from rejoinder.pipeline.events import (
 )
 from rejoinder.pipeline.options import Options
 from rejoinder.pipeline.session import Session
-from rejoinder.pipeline.turns.endpointer import Floor
+from rejoinder.pipeline.turns.floor import Floor
 
 Clock = Callable[[], float]
 """A steady clock, in seconds."""

@@ -42,7 +42,8 @@ from rejoinder.pipeline.replying.replies import Replies
 from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.speculation import Speculation
 from rejoinder.pipeline.replying.stages import CONTROL_PLACES
-from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
+from rejoinder.pipeline.turns.endpointer import Endpointer
+from rejoinder.pipeline.turns.floor import Floor
 
 log = logging.getLogger(__name__)
 
@@ -199,10 +200,7 @@ class Session:
         self._replies.respond(request)
 
     def fill(self, words: str) -> None:
-        """Speak a filler such as "One moment." in front of the current reply's words, if ``may_fill``.
-
-        It is heard, and enters no history.
-        """
+        """Speak a filler in front of the current reply's words, if ``may_fill``; it enters no history."""
         self._replies.fill(words)
 
     def end_filler(self) -> None:
@@ -256,11 +254,12 @@ class Session:
         return self._replies.hold(since)
 
     def release(self, unheard: Mapping[int, float] | None = None) -> None:
-        """Resume after ``hold``.
+        """Resume after ``hold``. The caller's level is measured anew: the microphone may be another.
 
         unheard: seconds at the end of each reply, by its number, that the client receives again, in order.
         They count as heard once they have played, and can be interrupted until then.
         """
+        self.floor.caller.forget()
         self._replies.release(unheard or {})
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from typing_extensions import TypeVar
 
-from rejoinder.pipeline import Message, Options, TurnTaking, turn_taking
+from rejoinder.pipeline import Message, Options, Speakers, TurnTaking, turn_taking
 
 if TYPE_CHECKING:
     from rejoinder.agent.app.agent import Agent
@@ -150,12 +150,16 @@ class Call(Generic[State, Resources]):
         endpointing = replace(self._options.endpointing, patience=patience)
         self.options = replace(self._options, endpointing=endpointing)
 
-    def take_turns(self, name: TurnTaking) -> None:
+    def take_turns(self, name: TurnTaking | None = None, speakers: Speakers | None = None) -> None:
         """End the caller's turns at an operating point from now on: eager, balanced or patient.
 
-        It replaces ``patience``. Raises ValueError for another name.
+        It replaces ``patience``. speakers: whose speech counts from now on: the caller's ("one"), or all
+        voices ("many"). None keeps what there is. Raises ValueError for another name.
         """
-        self.options = replace(self._options, endpointing=turn_taking(name, self._options.endpointing))
+        endpointing = self._options.endpointing
+        endpointing = turn_taking(name, endpointing) if name else endpointing
+        endpointing = replace(endpointing, speakers=speakers) if speakers else endpointing
+        self.options = replace(self._options, endpointing=endpointing)
 
     @property
     def tools(self) -> Mapping[str, Tool]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from rejoinder.agent.mistakes import place
-from rejoinder.pipeline import POINTS, Endpointing, TurnTaking, turn_taking
+from rejoinder.pipeline import POINTS, Endpointing, Speakers, TurnTaking, turn_taking
 
 
 class TurnSettings(BaseModel):
@@ -49,6 +49,10 @@ class TurnSettings(BaseModel):
         le=1.0,
         description="how firmly the agent keeps the floor; 0: any speech stops it",
     )
+    speakers: Speakers = Field(
+        "one",
+        description="one: only the caller counts, not quieter voices in the background; many: every voice",
+    )
     max_turn_s: float = Field(60.0, ge=1.0, le=3600.0, description="longest turn of a user, in seconds")
 
     def endpointing(self, phone: bool = False) -> Endpointing:
@@ -59,6 +63,7 @@ class TurnSettings(BaseModel):
         more: dict[str, Any] = {
             "min_wait_ms": self.min_wait_ms,
             "assertiveness": self.assertiveness,
+            "speakers": self.speakers,
             "max_turn_ms": int(self.max_turn_s * 1000),
         }
         return turn_taking(self._point(phone), **self._given(), **more)

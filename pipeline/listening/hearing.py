@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import chain
 
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, joined
 from rejoinder.pipeline.audio.echo import Echo
+from rejoinder.pipeline.audio.window_power import WindowPower
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.errors import asking
 from rejoinder.pipeline.events import FloorEvent, OverlapStarted, PartialTranscript, SpeechStarted
 from rejoinder.pipeline.interfaces import SharedVadStream, VadStream
-from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
+from rejoinder.pipeline.turns.caller_voice import Window
+from rejoinder.pipeline.turns.endpointer import Endpointer
+from rejoinder.pipeline.turns.floor import Floor
 
 PAUSE_STEP = RATE // 200
 """Interval between two checks of a pause, in samples."""
@@ -41,6 +45,7 @@ async def hear(
     """
     loop = asyncio.get_running_loop()
     silent: list[AudioChunk] = []
+    power = WindowPower()
     shared = vad if isinstance(vad, SharedVadStream) else None
     async for first in inp:
         chunks = [first, *inp.receive_nowait(MOST_CHUNKS - 1)]
@@ -49,13 +54,16 @@ async def hear(
         batch = joined(chunks)
         with asking("voice activity detection"):
             windows = await shared.feed_together(batch) if shared else vad.feed(batch)
-        for end, probability in windows:
-            extend_pause(floor, end - 1, react)
-            for event in floor.vad(end, probability):
+        power.feed(batch)
+        judged = (Window(end, probability, power.until(end)) for end, probability in windows)
+        for window in chain.from_iterable(map(floor.judge, judged)):
+            extend_pause(floor, window.end - 1, react)
+            for event in floor.vad(window.end, window.probability):
                 if echo and isinstance(event, OverlapStarted | SpeechStarted):
                     floor.agent.may_echo(echo.saying(event.at), echo.path.learnt)
                 react(event)
-        extend_pause(floor, batch.end, react)
+        if not floor.caller.undecided:
+            extend_pause(floor, batch.end, react)
         if floor.idle and len(silent) < MOST_SILENT_BATCHES:
             silent.append(batch)
             continue

@@ -27,7 +27,8 @@ from rejoinder.pipeline.listening.schedule import (
     next_ask,
 )
 from rejoinder.pipeline.options import Models
-from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
+from rejoinder.pipeline.turns.endpointer import Endpointer
+from rejoinder.pipeline.turns.floor import Floor
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,8 @@ from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.reply_records import ReplyRecords
 from rejoinder.pipeline.replying.running import attempt, reply_done
 from rejoinder.pipeline.replying.speculation import Speculation
-from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
+from rejoinder.pipeline.turns.endpointer import Endpointer
+from rejoinder.pipeline.turns.floor import Floor
 from rejoinder.pipeline.words import normalise
 
 

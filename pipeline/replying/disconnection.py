@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from rejoinder.pipeline.audio.played import Listeners
 from rejoinder.pipeline.replying.current_reply import CurrentReply
 from rejoinder.pipeline.replying.reply_records import ReplyRecords
-from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
+from rejoinder.pipeline.turns.endpointer import Endpointer
+from rejoinder.pipeline.turns.floor import Floor
 
 
 class Disconnection:

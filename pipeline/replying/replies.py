@@ -25,7 +25,8 @@ from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.reply_builder import ReplyBuilder
 from rejoinder.pipeline.replying.reply_records import ReplyRecords
 from rejoinder.pipeline.replying.retrieval import Retrieval
-from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
+from rejoinder.pipeline.turns.endpointer import Endpointer
+from rejoinder.pipeline.turns.floor import Floor
 
 
 class Replies:

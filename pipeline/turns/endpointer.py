@@ -30,7 +30,6 @@ can drop the turn: USER and PAUSE become NOBODY without an event, and an overlap
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import Enum, auto
 
 from rejoinder.pipeline.audio.chunk import in_samples
 from rejoinder.pipeline.errors import ModelError
@@ -49,6 +48,8 @@ from rejoinder.pipeline.events import (
 from rejoinder.pipeline.interfaces import Transcript
 from rejoinder.pipeline.options import Endpointing, Options
 from rejoinder.pipeline.turns.agent_side import AgentSide
+from rejoinder.pipeline.turns.caller_voice import CallerVoice, Window
+from rejoinder.pipeline.turns.floor import Floor
 from rejoinder.pipeline.turns.overlap import Overlap
 from rejoinder.pipeline.turns.patience import Patience
 from rejoinder.pipeline.turns.pause import Pause
@@ -58,16 +59,6 @@ LAG_MS = 96
 """Longest time that voice activity lags behind the level at the end of a "mm-hm"."""
 
 
-class Floor(Enum):
-    """The states of the floor: who is speaking, or about to."""
-
-    NOBODY = auto()
-    USER = auto()
-    PAUSE = auto()
-    AGENT = auto()
-    OVERLAP = auto()
-
-
 class Endpointer:
     """The floor of one session. It has no clock and does no I/O; positions are samples at 16 kHz.
 
@@ -75,12 +66,14 @@ class Endpointer:
 
     endpointing: how turns begin and end. has_turn_model: whether a turn model judges pauses.
     agent: the agent's side of the floor; the session records there what the agent does.
+    caller: tells the caller's voice from others.
     now: end of the audio judged or discarded so far; earlier audio is ignored.
     reached: end of the audio received so far, if the last whole window was silent.
     """
 
     def __init__(self, endpointing: Endpointing | None = None, has_turn_model: bool = False) -> None:
         self.agent = AgentSide()
+        self.caller = CallerVoice()
         self.now = self.reached = 0
         self._options = Options(endpointing=endpointing or Endpointing())
         self._has_turn_model = has_turn_model
@@ -128,7 +121,8 @@ class Endpointer:
     @property
     def idle(self) -> bool:
         """Whether no side has the floor, and no sound may become a turn."""
-        return self.floor is Floor.NOBODY and not self._voice_run and not self.manual
+        sounds = self._voice_run or self.caller.undecided
+        return self.floor is Floor.NOBODY and not sounds and not self.manual
 
     @property
     def manual(self) -> bool:
@@ -136,6 +130,10 @@ class Endpointer:
         return not self._options.detect_turns
 
     # --- what the session hears -------------------------------------------------------------------------
+
+    def judge(self, window: Window) -> list[Window]:
+        """Return the next windows for ``vad``, voices in the background as silence (``CallerVoice``)."""
+        return self.caller.judge(window, self.floor in (Floor.AGENT, Floor.OVERLAP))
 
     def vad(self, end: int, probability: float) -> list[FloorEvent]:
         """Process the speech probability of the window that ends at sample ``end``."""
@@ -186,7 +184,8 @@ class Endpointer:
         is_echo = not self.manual and self.agent.is_echo(text, turn.overlap is not None)
         pause.words, pause.end_probability = "" if is_echo else text, transcript.end_probability
         pause.error = None
-        return [Transcribed(pause.words), *self._check_end()] if pause.words else self._check_end()
+        ended = self._check_answered(pause)
+        return [Transcribed(pause.words), *ended] if pause.words else ended
 
     def transcript_failed(self, end: int, error: ModelError) -> list[FloorEvent]:
         """Process the recogniser's error in place of a final transcript that reaches sample ``end``.
@@ -209,13 +208,14 @@ class Endpointer:
         if self._turn is None or self._turn.pause is None or self._turn.pause.start != pause:
             return []
         self._turn.pause.probabilities.append(probability)
-        return self._check_end() if self.floor is Floor.PAUSE else []
+        return self._check_answered(self._turn.pause) if self.floor is Floor.PAUSE else []
 
     # --- what the client decides ------------------------------------------------------------------------
 
     def configure(self, options: Options) -> list[FloorEvent]:
         """Replace the options. An overlap ends if speech can no longer stop the agent."""
         self._options = replace(options)  # a copy: the client's own may change
+        self.caller.configure(is_only=options.endpointing.speakers == "one" and options.detect_turns)
         return [] if options.detect_turns and options.interrupt_response else self.dismiss_overlap()
 
     def end_turn(self, at: int) -> list[FloorEvent]:
@@ -261,6 +261,7 @@ class Endpointer:
         onset = self.now - voice
         turn = UserTurn(max(self._free_from, onset - in_samples(options.padding_ms)), onset, self.now)
         self._turn, self._voice_run = turn, 0
+        self.caller.turn_began()
         if not yields:
             return [SpeechStarted(onset, interrupts)]
         self.agent.spoken_over()
@@ -345,6 +346,10 @@ class Endpointer:
         self._voice_run = 0
         return PauseStarted(turn.pause.start)
 
+    def _check_answered(self, pause: Pause) -> list[FloorEvent]:
+        """Check the end for a model's answer. While a voice may be the caller's, the next window does."""
+        return self._check_end() if pause.forced or not self.caller.undecided else []
+
     def _check_end(self) -> list[FloorEvent]:
         """End the turn if the pause is its end, and report the first sign of that."""
         pause = self._turn.pause if self._turn else None
@@ -360,8 +365,10 @@ class Endpointer:
             events.append(EagerEndOfTurn(pause.words))
         if not over:
             return events
-        if pause.words and not pause.forced:
-            self._patience.turn_answered(self.now)
+        if pause.words:
+            self.caller.turn_answered()
+            if not pause.forced:
+                self._patience.turn_answered(self.now)
         self._close_turn(agent_answers=pause.words != "")
         end = EndOfTurn(pause.words, pause.start) if pause.words else NothingSaid(pause.start, pause.error)
         return [*events, end]

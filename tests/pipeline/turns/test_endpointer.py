@@ -24,7 +24,9 @@ from rejoinder.pipeline.events import (
 )
 from rejoinder.pipeline.interfaces import Transcript
 from rejoinder.pipeline.options import Endpointing, Options
-from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
+from rejoinder.pipeline.turns.caller_voice import Window
+from rejoinder.pipeline.turns.endpointer import Endpointer
+from rejoinder.pipeline.turns.floor import Floor
 from rejoinder.pipeline.turns.patience import CUT_OFF_UNSURE_MS
 from rejoinder.pipeline.turns.pause import EAGER_MS
 
@@ -657,6 +659,30 @@ def test_the_same_audio_cut_anywhere_gives_the_same_events(
         return found
 
     assert events(cuts) == events([])
+
+
+@pytest.mark.parametrize("late", ["final=hi.", "judged=1"])
+def test_a_late_answer_does_not_end_the_turn_while_a_voice_may_be_the_callers(late: str) -> None:
+    """The soft onset of more words is held back: the floor has not heard of it yet."""
+    floor = Endpointer(SCENARIO_ENDPOINTING, has_turn_model=True)
+    floor.caller.level = -20.0
+    play(floor, "v10 q11")
+    play(floor, {"final=hi.": "judged=1", "judged=1": "final=hi."}[late])
+    end = floor.now + WINDOW
+    assert floor.judge(Window(end, 1.0, 10**-4.0)) == []
+    assert EndOfTurn("hi.", windows(10)) not in play(floor, late)
+    assert floor.floor is Floor.PAUSE
+    (held, loud) = floor.judge(Window(end + WINDOW, 1.0, 10**-2.0))
+    events = [*floor.vad(held.end, 1.0), *floor.vad(loud.end, 1.0)]
+    assert events[-1] == TurnResumed() and EndOfTurn("hi.", windows(10)) not in events
+
+
+def test_a_turn_that_the_client_ends_waits_for_no_more_audio() -> None:
+    floor = Endpointer(SCENARIO_ENDPOINTING)
+    floor.caller.level = -20.0
+    play(floor, "v10 q2")
+    floor.judge(Window(floor.now + WINDOW, 1.0, 10**-4.0))
+    assert END_STOP in play(floor, "end final=hi.")
 
 
 def test_a_turn_model_is_waited_for() -> None:

@@ -43,7 +43,7 @@ from rejoinder.pipeline.engines.load_shedding import LoadShedder
 from rejoinder.pipeline.interfaces import Message
 from rejoinder.pipeline.options import Endpointing
 from rejoinder.pipeline.pulse import Pulse
-from rejoinder.pipeline.turns.endpointer import Floor
+from rejoinder.pipeline.turns.floor import Floor
 
 LIMIT = "4"
 """The setting ``max_stuck_s``."""
