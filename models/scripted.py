@@ -18,7 +18,7 @@ from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.history import GREETED
 from rejoinder.pipeline.interfaces import Message, ToolCall, Tools, Transcript
-from rejoinder.pipeline.replying.position import LOST_CUE, unheard
+from rejoinder.pipeline.replying.next.position import LOST_CUE, unheard
 
 WINDOW = 512
 """Samples in one VAD window, 32 ms at 16 kHz."""

@@ -13,6 +13,7 @@ from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.engines.load_shedding import LoadLevel, LoadShedder
 from rejoinder.pipeline.errors import CallOver, ModelError, Overloaded, PipelineError, ProtocolError
 from rejoinder.pipeline.events import (
+    BackchannelEnded,
     BudgetReached,
     EagerEndOfTurn,
     EndOfTurn,
@@ -72,6 +73,7 @@ __all__ = [
     "POINTS",
     "RATE",
     "AudioChunk",
+    "BackchannelEnded",
     "BudgetLimit",
     "BudgetPlan",
     "BudgetReached",

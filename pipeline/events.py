@@ -45,7 +45,7 @@ class EagerEndOfTurn:
 
 @dataclass(frozen=True, slots=True)
 class TurnResumed:
-    """The user went on after a pause: the reply started at EagerEndOfTurn is dropped."""
+    """The turn goes on after a pause: the reply started at EagerEndOfTurn is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,8 @@ class NothingSaid:
 class OverlapStarted:
     """A sound began at sample ``at`` while the agent speaks; the reply pauses.
 
-    SpeechStarted follows if it is an interruption, OverlapEnded if it is not.
+    SpeechStarted follows if it is an interruption, OverlapEnded if it is not. The same sound may begin again
+    after an OverlapEnded, once it has other words.
     """
 
     at: int
@@ -79,9 +80,22 @@ class OverlapStarted:
 
 @dataclass(frozen=True, slots=True)
 class OverlapEnded:
-    """The sound was no interruption, and the reply goes on.
+    """The sound is no interruption so far, and the reply goes on, maybe before the sound is over.
 
-    text: the words of a backchannel such as "mm-hm", "" for a noise.
+    If the sound goes on, BackchannelEnded follows at its end; or OverlapStarted or SpeechStarted, with the
+    same sample, if it becomes an interruption.
+    text: the words of a backchannel such as "mm-hm", "" for a noise. is_over: whether the sound is over.
+    """
+
+    text: str
+    is_over: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BackchannelEnded:
+    """The sound under which the reply went on is over, and was no interruption.
+
+    text: the words of a backchannel, "" for a noise.
     """
 
     text: str
@@ -212,6 +226,7 @@ FloorEvent = (
     | NothingSaid
     | OverlapStarted
     | OverlapEnded
+    | BackchannelEnded
 )
 Event = (
     FloorEvent

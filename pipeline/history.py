@@ -145,6 +145,11 @@ class History:
             elif entry.role == "tool":
                 self.pending.discard(entry.call)
 
+    def heard(self, turn: int) -> str:
+        """Return the words of a reply that the user heard, "" for a reply that is not in the history."""
+        place = self._place(("reply", turn))
+        return self.entries[place].text if place >= 0 else ""
+
     def is_cut(self, turn: int) -> bool:
         """Return whether the words of a reply were cut off; also of one that is not in the history."""
         place = self._place(("reply", turn))

@@ -14,6 +14,7 @@ from rejoinder.pipeline.call_timer import CallTimer, watch
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.errors import Overloaded, first_error
 from rejoinder.pipeline.events import (
+    BackchannelEnded,
     EagerEndOfTurn,
     EndOfTurn,
     Event,
@@ -36,8 +37,9 @@ from rejoinder.pipeline.listening.recording import transcribe_recording
 from rejoinder.pipeline.listening.transcriber import TurnTranscriber
 from rejoinder.pipeline.listening.user_audio import UserAudio
 from rejoinder.pipeline.options import Models, Options, ReplyRequest
+from rejoinder.pipeline.overlap_timer import OverlapTimer
 from rejoinder.pipeline.prompt import Entry, Key
-from rejoinder.pipeline.replying.position import ReplyPosition
+from rejoinder.pipeline.replying.next.position import ReplyPosition
 from rejoinder.pipeline.replying.replies import Replies
 from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.speculation import Speculation
@@ -49,9 +51,6 @@ log = logging.getLogger(__name__)
 
 TRANSCRIBE_SLICES = 150
 """Most slices that wait for the recogniser: three seconds of speech. Voice activity detection then waits."""
-
-MAX_OVERLAP_SECONDS = 3.0
-"""Longest pause of a reply during an overlap. The floor counts samples, which a client may stop sending."""
 
 
 class Session:
@@ -70,7 +69,7 @@ class Session:
         self.events: Channel[Event] = Channel(2 * CONTROL_PLACES, "events")
         self._replies = Replies(models, self.options, self.history, self.floor, self.events, self._emit)
         self._user_audio = UserAudio()
-        self._overlap_timer: asyncio.TimerHandle | None = None
+        self._overlap_timer = OverlapTimer(self._end_overlap)
         self._overflown = asyncio.Event()
         self._configured = asyncio.Event()
         self._timer = CallTimer()
@@ -158,7 +157,7 @@ class Session:
         self._replies.drop_guess()
         for event in self.floor.abandon_turn(self.received):
             self._react(event)
-        self._replies.end_empty_turn()
+        self._replies.end_empty_turn(dropped=True)
 
     def add_text(self, text: str, role: str = "user") -> None:
         """Append typed words to the history; ``role`` is user, assistant or system."""
@@ -250,7 +249,7 @@ class Session:
         played and the seconds of it played by then; None if no reply has played.
         """
         self._end_overlap()
-        self._stop_overlap_timer()
+        self._overlap_timer.stop()
         return self._replies.hold(since)
 
     def release(self, unheard: Mapping[int, float] | None = None) -> None:
@@ -297,7 +296,7 @@ class Session:
 
         Cancelling stops the wait; the replies are cancelled in any case, and ``events`` may stay open.
         """
-        self._stop_overlap_timer()
+        self._overlap_timer.stop()
         self._replies.close()
         self.models.load_shedder.left(id(self.events))
         await self._replies.cancelled.wait()
@@ -308,18 +307,20 @@ class Session:
             case SpeechStarted():
                 self._timer.user_began()
                 self._emit(event)  # before the ReplyDone of the reply that it interrupts
-                self._stop_overlap_timer()
+                self._overlap_timer.stop()
                 self._replies.yield_to_user()
                 return
             case OverlapStarted():
                 self._replies.current.pause()
-                self._overlap_timer = asyncio.get_running_loop().call_later(
-                    MAX_OVERLAP_SECONDS, self._end_overlap
-                )
-            case OverlapEnded():
+                self._overlap_timer.start()
+            case OverlapEnded(is_over=False):  # the timer runs on: the end of the sound is still to come
                 self._emit(event)
-                self._stop_overlap_timer()
                 self._replies.current.resume()
+                return
+            case OverlapEnded() | BackchannelEnded():
+                self._emit(event)
+                self._overlap_timer.stop()
+                self._replies.current.end_overlap()
                 return
             case PauseStarted(at):
                 self._replies.mark_pause(self._user_audio.arrival(at), self._now())
@@ -361,10 +362,6 @@ class Session:
     def _end_overlap(self) -> None:
         for event in self.floor.dismiss_overlap():
             self._react(event)
-
-    def _stop_overlap_timer(self) -> None:
-        if self._overlap_timer is not None:
-            self._overlap_timer.cancel()
 
     def _emit(self, event: Event) -> None:
         if not self.events.closed and not self.events.send_nowait(event):

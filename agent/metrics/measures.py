@@ -10,6 +10,7 @@ from rejoinder.agent.app.tool_result import ToolReturned
 from rejoinder.agent.wires.observer import Observed
 from rejoinder.pipeline import (
     RATE,
+    BackchannelEnded,
     EndOfTurn,
     ModelError,
     NothingSaid,
@@ -80,7 +81,7 @@ class CallMeasures:
                 return self._end_overlap("true")
             case OverlapStarted():
                 self._overlap = True
-            case OverlapEnded():
+            case OverlapEnded(is_over=True) | BackchannelEnded():
                 return self._end_overlap("false")
             case EndOfTurn(_, at):
                 return [Measurement("user_turns", labels=("words",)), *self._spoken(at)]

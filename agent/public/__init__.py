@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rejoinder.pipeline import (
     RATE,
     AudioChunk,
+    BackchannelEnded,
     BudgetLimit,
     BudgetPlan,
     BudgetReached,
@@ -83,6 +84,7 @@ __all__ = [
     "RATE",
     "Agent",
     "AudioChunk",
+    "BackchannelEnded",
     "BudgetLimit",
     "BudgetPlan",
     "BudgetReached",

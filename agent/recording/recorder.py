@@ -18,6 +18,7 @@ from rejoinder.agent.recording.guarded import GuardedListeners
 from rejoinder.agent.recording.running import CALLER_SIDE, RunningRecording
 from rejoinder.pipeline import (
     RATE,
+    BackchannelEnded,
     EndOfTurn,
     Event,
     NothingSaid,
@@ -179,7 +180,7 @@ class AudioRecorder:
                 self._speaks_since = self._place(at)
             case EndOfTurn(_, at) | NothingSaid(at) if self._speaks_since is not None:
                 self._end_span(self._place(at))
-            case OverlapEnded() if self._speaks_since is not None:
+            case OverlapEnded(is_over=True) | BackchannelEnded() if self._speaks_since is not None:
                 self._end_span(self._place(self._heard))
 
     def _place(self, at: int) -> float:

@@ -14,6 +14,11 @@ OVERLAP_DIP_SAMPLES = in_samples(20)
 """Quiet needed while the agent speaks: the words only decide whether the agent goes on."""
 OVERLAP_DIPS_APART_SAMPLES = in_samples(200)
 """New audio needed between two transcripts for such quiet."""
+FIRST_READING_SAMPLES = in_samples(280)
+"""Sound over the agent that is enough for its first transcript. From less, Whisper reads a third more of the
+interruptions as nothing, and 15 of 100 backchannels as words."""
+READINGS_APART_SAMPLES = in_samples(240)
+"""New audio needed for another transcript of a sound over the agent."""
 ASK_SAMPLES = in_samples(96)
 """Silence before the turn model's first call. Each time the silence doubles, it is called again, because it
 judges by the silence too."""

@@ -20,9 +20,11 @@ from rejoinder.pipeline.listening.hearing import React
 from rejoinder.pipeline.listening.recent_audio import RecentAudio
 from rejoinder.pipeline.listening.schedule import (
     DIP_SAMPLES,
+    FIRST_READING_SAMPLES,
     OVERLAP_DIP_SAMPLES,
     OVERLAP_DIPS_APART_SAMPLES,
     PARTIAL_SAMPLES,
+    READINGS_APART_SAMPLES,
     is_worth_it,
     next_ask,
 )
@@ -178,12 +180,19 @@ class TurnTranscriber:
         new = self._fed - self._reached
         if self._floor.floor is Floor.OVERLAP:  # here the words decide whether the agent stops
             dips = new >= OVERLAP_DIPS_APART_SAMPLES and self._dips(OVERLAP_DIP_SAMPLES)
-            worth_it = is_worth_it(new, dips, LoadLevel.NOTHING, behind=False)
+            worth_it = dips or (self._running is None and self._is_reading_due(new))
         else:
             dips = self._dips(DIP_SAMPLES)
             worth_it = is_worth_it(new, dips, self._load_shedder.level, self._load_shedder.behind)
         if worth_it:
             await self._recognise(tasks, complete=dips)
+
+    def _is_reading_due(self, new: int) -> bool:
+        """Return whether a sound over the agent has gone on for long enough to be transcribed."""
+        onset = self._floor.onset
+        return (
+            onset is not None and self._fed - onset >= FIRST_READING_SAMPLES and new >= READINGS_APART_SAMPLES
+        )
 
     async def _request_final(self, tasks: asyncio.TaskGroup, pause: int) -> None:
         """Make a transcript final, once per pause: the newest one if it has all words, else a new one."""

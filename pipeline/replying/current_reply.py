@@ -15,7 +15,6 @@ from rejoinder.pipeline.replying.reply_records import ReplyRecords
 from rejoinder.pipeline.replying.running import attempt, reply_done
 from rejoinder.pipeline.replying.speculation import Speculation
 from rejoinder.pipeline.turns.endpointer import Endpointer
-from rejoinder.pipeline.turns.floor import Floor
 from rejoinder.pipeline.words import normalise
 
 
@@ -89,7 +88,7 @@ class CurrentReply:
         self._records.begin(reply, key)
         self._floor.agent.started(reply.settings.interruptible)
         self._emit(ReplyStarted(reply.id, tag, reply.settings.speaks))
-        if self.held or self._floor.floor is Floor.OVERLAP:
+        if self.held or self._floor.agent_waits:
             reply.output.pause()
         reply.commit()
 
@@ -101,22 +100,27 @@ class CurrentReply:
             self.reply.output.pause()
 
     def resume(self) -> None:
-        """Resume the reply at the sample where it paused: the sound was no interruption."""
+        """Resume the reply at the sample where it paused: the sound is no interruption so far."""
         if self.reply is not None and not self.held:
             self.reply.output.resume()
+
+    def end_overlap(self) -> None:
+        """Resume the reply, and count in its trace a sound over it that was no interruption."""
+        self.resume()
+        if self.reply is not None and not self.held:
             self.reply.trace.count({"false_interruptions": 1})
             if self.reply.trace.budget():  # otherwise the first audio sends it
                 self._emit(TurnTraced(self.reply.trace))
 
-    def cancel(self, superseded: bool = False, interrupted: bool = False) -> None:
-        """Cancel the reply, and settle the history with the words that were heard.
+    def cancel(self, superseded: bool = False, interrupted: bool = False) -> Reply | None:
+        """Cancel the reply, and settle the history with the words that were heard; return a committed one.
 
         superseded: another reply replaces it; if all of its audio is sent, it still plays to its end.
         interrupted: the user's speech cancels it.
         """
         reply, self.reply = self.reply, None
         if reply is None or reply.task is None:
-            return
+            return None
         if interrupted:
             reply.outcome.interrupt()
         reply.cancel()
@@ -129,6 +133,7 @@ class CurrentReply:
             self._records.settle(reply, reply.output.playout.seconds, cut=reply.outcome.broken_off)
         else:
             self._cut(reply)
+        return reply if reply.committed else None
 
     def _cut(self, reply: Reply) -> None:
         playout, ended = reply.output.playout, reply.outcome.ended

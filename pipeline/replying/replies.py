@@ -18,8 +18,9 @@ from rejoinder.pipeline.prompt import Key
 from rejoinder.pipeline.replying.cancelled_tasks import CancelledTasks
 from rejoinder.pipeline.replying.current_reply import CurrentReply
 from rejoinder.pipeline.replying.disconnection import Disconnection
+from rejoinder.pipeline.replying.next.false_interruption import GO_ON_CUE, FalseInterruption
+from rejoinder.pipeline.replying.next.position import ReplyPosition, position_of
 from rejoinder.pipeline.replying.out_of_band import OutOfBandReplies
-from rejoinder.pipeline.replying.position import ReplyPosition, position_of
 from rejoinder.pipeline.replying.prompt_warmer import PromptWarmer
 from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.reply_builder import ReplyBuilder
@@ -68,6 +69,7 @@ class Replies:
         self._retrieval = Retrieval(self.cancelled, self._read_ahead)
         self._searches = Searches(self.cancelled)
         self._summaries = Summaries(models.llm, history, self.cancelled, lambda: self.warm(""))
+        self._false_interruption = FalseInterruption(history)
         self._pause_marks: dict[str, float] = {}
         self._requested: ReplyRequest | None = None
         self._owed = ""
@@ -149,6 +151,7 @@ class Replies:
     def hand_over(self, models: Models | None) -> int:
         """Drop a guess, and use other models from the next reply on; see ``Session.hand_over``."""
         self.drop_guess()
+        self._false_interruption.forget()
         if models is not None:
             self.current.use(models)
             self._out_of_band.use(models)
@@ -185,6 +188,7 @@ class Replies:
     def guess(self, text: str) -> None:
         """Start a reply to a turn that is probably over. It waits for its commit."""
         wanted = self._options.speculate and self._options.create_response and not self.current.committed
+        wanted = wanted and self._false_interruption.request(text) is None
         if wanted and not self.current.is_guess_for(text):
             self.drop_guess()
             if self.current.speculation.may_start(self._options.max_guesses):
@@ -198,33 +202,45 @@ class Replies:
     def end_turn(self, text: str, key: Key | None = None) -> None:
         """Answer the user's turn, or record it if replies are off.
 
-        A current reply that may not be interrupted finishes first. key: key of the turn's history entry.
+        A current reply that may not be interrupted finishes first. A reply that the turn stopped goes on if
+        the words are only a backchannel. key: key of the turn's history entry.
         """
+        goes_on = self._go_on(text)
         requested = self._requested is not None
         if self.current.committed and not requested and not self._yields:
             self._history.add_user(text, key)
             owed = f"{self._owed} {text}".lstrip() if self._options.create_response else ""
             self._owed, self._owed_marks = owed, self._pause_marks
         elif self._options.create_response or requested:
-            self._answer(text, key)
+            self._answer(text, key, goes_on)
         else:
             self.drop_guess()  # replies may have been turned off since it began
             self._history.add_user(text, key)
             self._floor.agent.finished()
 
-    def end_empty_turn(self, error: ModelError | None = None) -> None:
-        """Start the requested or owed reply after a turn without words.
+    def end_empty_turn(self, error: ModelError | None = None, dropped: bool = False) -> None:
+        """Start the requested or owed reply after a turn without words, or go on with the one it stopped.
 
-        error: why the words are not known. Then a reply that fails with it takes the place of the answer. It
+        dropped: whether the client dropped the turn. error: why the words are not known. Then a reply that fails with it takes the place of the answer. It
         waits for the end of a reply that may not be interrupted, and leaves room for an answer that is owed.
         """
+        goes_on = not dropped and not error and self._go_on("")
+        self._false_interruption.forget()
         wanted = self._options.create_response or self._requested is not None
         if error and wanted and not self._owed and (self._requested is None or self._requested.asks):
             self._owed_failure = error
         if self._requested is not None:
-            self._answer("")
+            self._answer("", goes_on=goes_on)
         else:
             self._ended()
+
+    def _go_on(self, text: str) -> bool:
+        """Request the rest of the reply that the user's turn stopped, if its words want no answer."""
+        if self._options.create_response and self._requested is None:
+            self._requested = self._false_interruption.take(text)
+            return self._requested is not None
+        self._false_interruption.forget()
+        return False
 
     def answer_owed(self) -> None:
         """Answer the words said during the last reply, unless the user is speaking again, or all is said."""
@@ -249,8 +265,9 @@ class Replies:
         self._summaries.cancel()
         self._pause_marks = {}
         self.current.speculation.begin_turn()
+        self._false_interruption.forget()
         if self._yields:
-            self.current.cancel(interrupted=True)
+            self._false_interruption.stopped(self.current.cancel(interrupted=True))
 
     # --- what the client and the session ask for --------------------------------------------------------
 
@@ -278,6 +295,7 @@ class Replies:
             self._out_of_band.cancel(out_of_band)
             return
         self._requested, self._owed, self._owed_failure = None, "", None
+        self._false_interruption.forget()
         self.current.cancel()
         self._floor.agent.finished()
 
@@ -316,14 +334,16 @@ class Replies:
 
     # --- which reply comes next -------------------------------------------------------------------------
 
-    def _answer(self, text: str, key: Key | None = None) -> None:
+    def _answer(self, text: str, key: Key | None = None, goes_on: bool = False) -> None:
         request, self._requested = self._requested or ReplyRequest(), None
         guess = self.current.reply
         if guess and text and request == ReplyRequest(tag=request.tag) and self.current.is_guess_for(text):
             self._commit(guess, request, key)
         else:
             self.current.cancel(superseded=True)
-            self._commit(self._start(request, text), request, key)
+            reply = self._start(request, text)
+            reply.trace.count({"went_on": 1} if goes_on else {})
+            self._commit(reply, request, key)
 
     def _start(self, request: ReplyRequest, text: str = "", is_guess: bool = False) -> Reply:
         # The prompt is built before the task starts: a commit right after this adds the text to the history.
@@ -336,7 +356,8 @@ class Replies:
         marks = self._owed_marks if owed else self._pause_marks if text else {}
         deadline = self._warmer.take_deadline()
         words = text or self._history.last_user_words
-        lookup = self._retrieval.look_up(words, self._options.context) if asks else None
+        needs = asks or request.cue == GO_ON_CUE
+        lookup = self._retrieval.look_up(words, self._options.context) if needs else None
         reply = self._builder.in_conversation(request, self._options, text, is_guess, deadline, marks, lookup)
         if owed:
             reply.trace.said = owed

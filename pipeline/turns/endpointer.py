@@ -1,30 +1,7 @@
 """Decides who has the floor, from speech probabilities, transcripts and a turn model.
 
 Time is counted in samples received. So the same audio gives the same events, however it is divided into
-chunks and however late it arrives. The transitions:
-
-    floor    event                                                       next     output
-    -------  ----------------------------------------------------------  -------  --------------
-    NOBODY   speech for ``start_ms``                                     USER     SpeechStarted
-    NOBODY   the agent starts to speak                                   AGENT    -
-    AGENT    speech for ``start_ms``, the agent does not yield           USER     SpeechStarted
-    AGENT    speech for ``notice_ms``, the agent yields                  OVERLAP  OverlapStarted
-    AGENT    the agent has finished                                      NOBODY   -
-    OVERLAP  a noise or a backchannel (see interruption.py)              AGENT    OverlapEnded
-    OVERLAP  the same, and the agent has finished meanwhile              NOBODY   OverlapEnded
-    OVERLAP  an interruption that goes on                                USER     SpeechStarted
-    OVERLAP  an interruption that has ended                              PAUSE    SpeechStarted, PauseStarted
-    USER     silence for ``pause_ms``, or speech for ``max_turn_ms``     PAUSE    PauseStarted
-    PAUSE    the final transcript has words                              PAUSE    Transcribed
-    PAUSE    the words sound whole, or the turn may end in ``EAGER_MS``  PAUSE    EagerEndOfTurn
-    PAUSE    speech for ``resume_ms``                                    USER     TurnResumed
-    PAUSE    silence for ``min_wait_ms``, the transcript is final,       AGENT    EndOfTurn
-             and the end is ``patience`` times as likely as more
-    PAUSE    silence for ``max_wait_ms``, the transcript is final        AGENT    EndOfTurn
-    PAUSE    silence for ``max_wait_ms``, the final transcript is empty  NOBODY   NothingSaid
-
-The client can end the user's turn: that starts a pause, and the turn ends once its transcript is final. It
-can drop the turn: USER and PAUSE become NOBODY without an event, and an overlap ends as a noise.
+chunks and however late it arrives. ``floor.py`` lists the transitions.
 """
 
 from __future__ import annotations
@@ -34,6 +11,7 @@ from dataclasses import replace
 from rejoinder.pipeline.audio.chunk import in_samples
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.events import (
+    BackchannelEnded,
     EagerEndOfTurn,
     EndOfTurn,
     FloorEvent,
@@ -50,13 +28,12 @@ from rejoinder.pipeline.options import Endpointing, Options
 from rejoinder.pipeline.turns.agent_side import AgentSide
 from rejoinder.pipeline.turns.caller_voice import CallerVoice, Window
 from rejoinder.pipeline.turns.floor import Floor
-from rejoinder.pipeline.turns.overlap import Overlap
+from rejoinder.pipeline.turns.interruption import is_vocal_tic
+from rejoinder.pipeline.turns.overlap import HOLDING_MS, LAG_MS, Overlap
 from rejoinder.pipeline.turns.patience import Patience
-from rejoinder.pipeline.turns.pause import Pause
+from rejoinder.pipeline.turns.pause import EMPTY_MS, Pause
 from rejoinder.pipeline.turns.user_turn import UserTurn
 
-LAG_MS = 96
-"""Longest time that voice activity lags behind the level at the end of a "mm-hm"."""
 
 
 class Endpointer:
@@ -93,9 +70,19 @@ class Endpointer:
         return Floor.USER if self._turn.pause is None else Floor.PAUSE
 
     @property
+    def agent_waits(self) -> bool:
+        """Whether the agent is silent until it is known what a sound over it is."""
+        return self._turn is not None and self._turn.holds_agent
+
+    @property
     def turn_start(self) -> int | None:
         """First sample that may belong to the user's turn, None between turns."""
         return self._turn.start if self._turn else None
+
+    @property
+    def onset(self) -> int | None:
+        """First sample of speech of the user's turn, None between turns."""
+        return self._turn.onset if self._turn else None
 
     @property
     def pause(self) -> int | None:
@@ -111,6 +98,11 @@ class Endpointer:
     def quiet_from(self) -> int | None:
         """Sample at which the silence of the pause begins: ``pause``, or sooner if the level fell before."""
         return self._turn.pause.quiet_from if self._turn and self._turn.pause else None
+
+    @property
+    def ending(self) -> bool:
+        """Whether the user's turn has surely ended, and waits for its final transcript."""
+        return self._turn is not None and self._turn.pause is not None and self._turn.pause.forced
 
     @property
     def talking(self) -> bool:
@@ -181,9 +173,9 @@ class Endpointer:
         pause, text = turn.pause, transcript.text.strip()
         if pause is None or not pause.is_covered_by(transcript):
             return []
-        is_echo = not self.manual and self.agent.is_echo(text, turn.overlap is not None)
-        pause.words, pause.end_probability = "" if is_echo else text, transcript.end_probability
-        pause.error = None
+        asks_nothing = is_vocal_tic(text, self.agent.asked) or self.agent.is_echo(text, over_agent=False)
+        pause.words = "" if asks_nothing and not self.manual else text
+        pause.end_probability, pause.error = transcript.end_probability, None
         ended = self._check_answered(pause)
         return [Transcribed(pause.words), *ended] if pause.words else ended
 
@@ -213,10 +205,17 @@ class Endpointer:
     # --- what the client decides ------------------------------------------------------------------------
 
     def configure(self, options: Options) -> list[FloorEvent]:
-        """Replace the options. An overlap ends if speech can no longer stop the agent."""
+        """Replace the options. An overlap ends if speech can no longer stop the agent.
+
+        A pause ends if the client ends turns from now on: silence must not end this turn any more.
+        """
         self._options = replace(options)  # a copy: the client's own may change
         self.caller.configure(is_only=options.endpointing.speakers == "one" and options.detect_turns)
-        return [] if options.detect_turns and options.interrupt_response else self.dismiss_overlap()
+        events = [] if options.detect_turns and options.interrupt_response else self.dismiss_overlap()
+        if self.manual and self._turn and self._turn.pause and not self._turn.pause.forced:
+            self._turn.resume(self.now)
+            events.append(TurnResumed())
+        return events
 
     def end_turn(self, at: int) -> list[FloorEvent]:
         """End the user's turn at sample ``at``, without waiting for silence, once its transcript is final."""
@@ -234,9 +233,9 @@ class Endpointer:
         return [*events, self._start_pause(turn, forced=True)]
 
     def abandon_turn(self, at: int) -> list[FloorEvent]:
-        """Drop the user's turn, and ignore the audio before sample ``at``."""
+        """Drop the user's turn, unless it is ``ending``, and ignore the audio before sample ``at``."""
         events = self.dismiss_overlap()
-        if self._turn is not None:
+        if self._turn is not None and not self.ending:
             self._close_turn(agent_answers=False)
         self._voice_run = 0
         self._free_from = self.now = max(self.now, at)
@@ -247,7 +246,7 @@ class Endpointer:
         if self._turn is None or self._turn.overlap is None:
             return []
         pause, text = self._turn.pause, self._turn.overlap.text or ""
-        return [self._end_overlap(text if pause and pause.words else "")]
+        return self._end_overlap(text if pause and pause.words else "")
 
     # --- transitions ------------------------------------------------------------------------------------
 
@@ -256,7 +255,8 @@ class Endpointer:
         options, voice = self._options.endpointing, self._voice_run
         interrupts = self._options.interrupt_response and self.agent.yields
         yields = self.agent.has_floor and interrupts
-        if voice < in_samples(options.notice_ms if yields else options.start_ms):
+        notice = options.notice_ms + (HOLDING_MS if self._options.holds_audio else 0)
+        if voice < in_samples(notice if yields else options.start_ms):
             return []
         onset = self.now - voice
         turn = UserTurn(max(self._free_from, onset - in_samples(options.padding_ms)), onset, self.now)
@@ -265,7 +265,7 @@ class Endpointer:
         if not yields:
             return [SpeechStarted(onset, interrupts)]
         self.agent.spoken_over()
-        turn.overlap = Overlap(self.agent, voice)
+        turn.overlap = Overlap(self.agent, voice, self._patience.goes_on(onset))
         return [OverlapStarted(onset)]
 
     def _while_talking(self, turn: UserTurn, voiced: bool) -> list[FloorEvent]:
@@ -305,13 +305,12 @@ class Endpointer:
     ) -> list[FloorEvent]:
         overlap.read(transcript)
         if voice_ended and turn.pause is None and overlap.is_agreement:
-            event = self._end_overlap(overlap.text or "")
-            self._voice_run = -in_samples(LAG_MS)
-            return [event]
+            ended, self._voice_run = self._end_overlap(overlap.text or ""), -in_samples(LAG_MS)
+            return ended
         if turn.pause is not None and turn.pause.is_covered_by(transcript):
             turn.pause.words = transcript.text.strip()
             turn.pause.end_probability = transcript.end_probability
-        return self._check_overlap(turn, overlap)
+        return self._check_overlap(turn, overlap) or overlap.review(turn.onset, turn.pause is not None)
 
     def _check_overlap(self, turn: UserTurn, overlap: Overlap) -> list[FloorEvent]:
         """Decide whether the overlap is an interruption; return no events while that is unknown."""
@@ -329,17 +328,18 @@ class Endpointer:
     def _interrupt(self, turn: UserTurn) -> list[FloorEvent]:
         """Turn an overlap into a turn of the user."""
         self._patience.agent_interrupted(turn.onset, self._options.endpointing.patience)
-        turn.overlap = None
+        turn.overlap, turn.cut_in = None, True
         if turn.pause is None:
             return [SpeechStarted(turn.onset)]
         events: list[FloorEvent] = [SpeechStarted(turn.onset), PauseStarted(turn.pause.start)]
         words = turn.pause.words
         return [*events, Transcribed(words), *self._check_end()] if words else events
 
-    def _end_overlap(self, text: str) -> FloorEvent:
-        """Let the agent go on, unless it has finished meanwhile."""
+    def _end_overlap(self, text: str) -> list[FloorEvent]:
+        """Let the agent go on, unless it speaks on already, or has finished meanwhile."""
+        ended = OverlapEnded(text.strip()) if self.agent_waits else BackchannelEnded(text.strip())
         self._close_turn(self.agent.has_floor)
-        return OverlapEnded(text.strip())
+        return [ended]
 
     def _start_pause(self, turn: UserTurn, forced: bool = False) -> FloorEvent:
         turn.pause = Pause(turn.voiced_until, forced)
@@ -358,6 +358,8 @@ class Endpointer:
         options, asked = self._options.endpointing, self.agent.asked
         silence = 0 if self._voice_run else max(self.now, self.reached) - pause.quiet_from
         wait = pause.wait(options, self._patience, asked)
+        if self._turn and self._turn.cut_in and not pause.words:
+            wait = min(wait, in_samples(EMPTY_MS))
         over = pause.is_over(silence, wait, options, self._has_turn_model)
         events: list[FloorEvent] = []
         if pause.words and not pause.eager and (over or pause.may_be_over(silence, wait, asked)):
@@ -388,7 +390,7 @@ class Endpointer:
 
     def _close_turn(self, agent_answers: bool) -> None:
         if self._turn and self._turn.pause:
-            self._free_from = self._turn.pause.start
+            self._free_from = max(self._free_from, self._turn.pause.start)
         self._turn = None
         self.agent.take_floor(agent_answers)
         self._voice_run = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rejoinder.pipeline.audio.chunk import RATE
+from rejoinder.pipeline.events import FloorEvent, OverlapEnded, OverlapStarted
 from rejoinder.pipeline.interfaces import Transcript
 from rejoinder.pipeline.options import Endpointing
 from rejoinder.pipeline.turns.agent_side import AgentSide
@@ -16,6 +17,12 @@ from rejoinder.pipeline.turns.interruption import (
 )
 from rejoinder.pipeline.words import normalise
 
+LAG_MS = 96
+"""Longest time that voice activity lags behind the level at the end of a "mm-hm"."""
+HOLDING_MS = 128
+"""Speech, beyond ``notice_ms``, that pauses a client that holds its audio: it stops at once. Other clients
+first play what they have, for up to 200 ms."""
+
 
 @dataclass(slots=True)
 class Overlap:
@@ -23,12 +30,16 @@ class Overlap:
 
     agent: the agent that it is over.
     voiced: the voice in it so far, in samples at 16 kHz.
+    goes_on: whether it goes on with a turn whose end was decided too soon.
     text: the newest transcript, None before the first one.
+    resumed: whether the agent speaks on under it, because it sounds like a backchannel so far.
     """
 
     agent: AgentSide
     voiced: int
+    goes_on: bool = False
     text: str | None = None
+    resumed: bool = False
 
     def read(self, transcript: Transcript) -> None:
         """Set ``text`` from a transcript: to its likeliest words, or to a backchannel that it may be."""
@@ -42,6 +53,30 @@ class Overlap:
         said = normalise(text) != "" and not self.agent.is_finishing
         return said and is_backchannel(text) and not self._is_echo(text)
 
+    @property
+    def sounds_harmless(self) -> bool:
+        """Whether the sound so far is a backchannel, or no words: the agent speaks on under it.
+
+        The first 280 ms of 67 backchannels were that in 63 cases, of 18 tics in all, and of 90 interruptions
+        in 12 (docs/lab/interaction.md). It does not hold for an echo, for the user's own turn that goes on,
+        or at the agent's end.
+        """
+        if self.text is None or self.goes_on or self.agent.is_finishing or self.agent.is_audible:
+            return False
+        return is_backchannel(self.text)
+
+    def review(self, onset: int, in_pause: bool) -> list[FloorEvent]:
+        """Update ``resumed`` by the newest transcript, and return the event of a change.
+
+        The agent speaks on while the sound is harmless so far, and waits again once it is not. In a pause it
+        only waits again: a fragment may go on, and other sounds are decided.
+        onset: sample at which the sound began. in_pause: whether its voice has paused.
+        """
+        before, self.resumed = self.resumed, self.sounds_harmless and (self.resumed or not in_pause)
+        if self.resumed is before:
+            return []
+        return [OverlapEnded((self.text or "").strip(), False) if self.resumed else OverlapStarted(onset)]
+
     def is_interruption(self, silence: int, is_final: bool, options: Endpointing) -> bool | None:
         """Return whether the agent must yield; None while that is unknown.
 
@@ -54,6 +89,7 @@ class Overlap:
             text=self.text,
             is_final=is_final,
             agent_finishing=self.agent.is_finishing,
+            goes_on=self.goes_on,
             agent_audible=self.agent.is_audible,
             echo_learnt=self.agent.echo_learnt,
             is_echo=self.text is not None and self._is_echo(self.text),

@@ -7,6 +7,9 @@ from rejoinder.pipeline.audio.chunk import in_samples
 TOO_SOON_MS = 1_000
 """An interruption within this time after the end of a turn was decided means that the agent cut the user
 off."""
+GOES_ON_MS = 700
+"""Speech that begins within this time after the end of a turn was decided goes on with the turn. No listener
+says "mm-hm" to the first half second of an answer."""
 GROWTH = 3.0
 """Factor on the patience each time the agent has cut the user off."""
 MOST_PATIENCE = 64.0
@@ -43,6 +46,10 @@ class Patience:
         if onset - self._answered_at < in_samples(TOO_SOON_MS):
             self.extra = min(max(self.extra, patience) * GROWTH, MOST_PATIENCE)
             self._turns = 0
+
+    def goes_on(self, onset: int) -> bool:
+        """Return whether speech from sample ``onset`` goes on with a turn whose end was decided too soon."""
+        return onset - self._answered_at < in_samples(GOES_ON_MS)
 
     def applied(self, patience: float, unsure_ms: float) -> tuple[float, float]:
         """Return the patience and the ``unsure_wait_ms`` to use now. Both arguments: the session's own."""

@@ -16,6 +16,9 @@ EAGER_MS = 250
 ANSWER_MS = 400
 """Longest wait for the turn model's first answer, which comes late on a busy machine."""
 
+EMPTY_MS = 1_000
+"""Silence that ends a turn without words that stopped the agent, which then goes on: a cough, or laughter."""
+
 
 @dataclass(slots=True)
 class Pause:

@@ -17,6 +17,7 @@ class UserTurn:
     voiced_until: end of its last voiced sample.
     pause: the pause that it is in, None while the user speaks.
     overlap: the sound over the agent, None once it is a turn.
+    cut_in: whether it stopped the agent.
     """
 
     start: int
@@ -24,6 +25,12 @@ class UserTurn:
     voiced_until: int
     pause: Pause | None = None
     overlap: Overlap | None = None
+    cut_in: bool = False
+
+    @property
+    def holds_agent(self) -> bool:
+        """Whether the agent waits until it is known what this sound is."""
+        return self.overlap is not None and not self.overlap.resumed
 
     def resume(self, at: int) -> None:
         """End the pause: the user speaks again until sample ``at``."""

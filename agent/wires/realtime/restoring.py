@@ -14,7 +14,7 @@ from rejoinder.agent.wires.realtime.events import ServerEvent, event, resumed
 from rejoinder.agent.wires.realtime.items import Items
 from rejoinder.agent.wires.wire import Answers
 from rejoinder.pipeline import Entry, Event, Key, ReplyDone, ReplyRequest, ReplyStarted
-from rejoinder.pipeline.replying.position import ReplyPosition
+from rejoinder.pipeline.replying.next.position import ReplyPosition
 
 VERSION = 1
 """The form of what is saved. A server does not read another one."""

@@ -11,6 +11,7 @@ from rejoinder.agent.simulate.scenario import SCENARIO_ENDPOINTING
 from rejoinder.models.scripted import WINDOW, ScriptedVad
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk
 from rejoinder.pipeline.events import (
+    BackchannelEnded,
     EagerEndOfTurn,
     EndOfTurn,
     FloorEvent,
@@ -92,6 +93,7 @@ def known(text: str) -> tuple[FloorEvent, ...]:
 STARTED, PAUSED = SpeechStarted(0), PauseStarted(windows(10))
 END, END_STOP = EndOfTurn("hi", windows(10)), EndOfTurn("hi.", windows(10))
 OVERLAP, NOTHING = OverlapStarted(windows(10)), OverlapEnded("")
+SO_FAR, RIGHT_SO_FAR = OverlapEnded("", is_over=False), OverlapEnded("Right.", is_over=False)
 TAKEN = SpeechStarted(windows(10))
 
 
@@ -230,7 +232,46 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
         Floor.OVERLAP,
     ),
     "other words are not over for that": ("speaks q10 v8 hushed=Okay_but", [OVERLAP], Floor.OVERLAP),
-    "nor is a cough": ("speaks q10 v8 hushed=", [OVERLAP], Floor.OVERLAP),
+    "nor is a cough, but the agent speaks on": (
+        "speaks q10 v8 hushed=",
+        [OVERLAP, SO_FAR],
+        Floor.OVERLAP,
+    ),
+    "the agent speaks on under what sounds like a backchannel": (
+        "speaks q10 v8 partial=Rate.|Right.",
+        [OVERLAP, RIGHT_SO_FAR],
+        Floor.OVERLAP,
+    ),
+    "its end is another event": (
+        "speaks q10 v8 partial=Right. v4 q2 final=Right.",
+        [OVERLAP, RIGHT_SO_FAR, BackchannelEnded("Right.")],
+        Floor.AGENT,
+    ),
+    "the agent waits again once there are other words": (
+        "speaks q10 v8 partial=Right. v4 partial=Right_but",
+        [OVERLAP, RIGHT_SO_FAR, OVERLAP],
+        Floor.OVERLAP,
+    ),
+    "it waits for the rest of a fragment": (
+        "speaks q10 v8 partial= q2 final=If_I",
+        [OVERLAP, SO_FAR, OVERLAP],
+        Floor.OVERLAP,
+    ),
+    "and speaks on if there is none": (
+        "speaks q10 v8 partial= q2 final=If_I q20",
+        [OVERLAP, SO_FAR, OVERLAP, OverlapEnded("If I")],
+        Floor.AGENT,
+    ),
+    "and stops for them": (
+        "speaks q10 v8 partial=Right. v4 q2 final=stop",
+        [OVERLAP, RIGHT_SO_FAR, TAKEN, PauseStarted(windows(22)), *known("stop")],
+        Floor.PAUSE,
+    ),
+    "it waits where the words may be an answer": (
+        "speaks q10 v8 ends partial=Right.",
+        [OVERLAP],
+        Floor.OVERLAP,
+    ),
     "nor what may be an answer": ("speaks q10 v8 ends hushed=Okay.", [OVERLAP], Floor.OVERLAP),
     "what may be a backchannel": (
         "speaks q10 v8 q2 final=Rate.|Right.",
@@ -274,8 +315,8 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
     "nor one from before": ("speaks q10 v8 q2 late=stop", [OVERLAP], Floor.OVERLAP),
     "a voice that goes on is an interruption": ("speaks q10 v25", [OVERLAP, TAKEN], Floor.USER),
     "not before": ("speaks q10 v24", [OVERLAP], Floor.OVERLAP),
-    "a long cough has more time": ("speaks q10 v10 partial= v21", [OVERLAP], Floor.OVERLAP),
-    "but not for ever": ("speaks q10 v10 partial= v22", [OVERLAP, TAKEN], Floor.USER),
+    "a long cough has more time": ("speaks q10 v10 partial= v39", [OVERLAP, SO_FAR], Floor.OVERLAP),
+    "but not for ever": ("speaks q10 v10 partial= v40", [OVERLAP, SO_FAR, TAKEN], Floor.USER),
     "a pause does not end it": ("speaks q10 v8 q2 v4", [OVERLAP], Floor.OVERLAP),
     "nor does its transcript come too late": ("speaks q10 v8 q2 v4 final=stop", [OVERLAP], Floor.OVERLAP),
     "while sound comes back nothing is decided": ("speaks q10 v8 q2 v1 final=", [OVERLAP], Floor.OVERLAP),
@@ -564,6 +605,15 @@ def test_manual_all_audio_between_two_ends_is_a_turn() -> None:
     assert (floor.floor, floor.turn_start) == (Floor.USER, windows(60))
 
 
+def test_a_pause_does_not_end_the_turn_once_the_client_does() -> None:
+    floor = Endpointer(SCENARIO_ENDPOINTING, has_turn_model=True)
+    play(floor, "v10 q2 judged=0.5 final=hi.")
+    resumed = floor.configure(Options(endpointing=SCENARIO_ENDPOINTING, detect_turns=False))
+    assert (resumed, floor.floor) == ([TurnResumed()], Floor.USER)
+    assert floor.extend_pause(windows(99)) + play(floor, "v5 q50 final=hi_there") == []
+    assert play(floor, "end final=hi_there")[-1] == EndOfTurn("hi there", windows(67))
+
+
 def test_manual_talk_counts_as_talking() -> None:
     floor = manual()
     play(floor, "q5")
@@ -616,7 +666,8 @@ FOLLOWS: dict[type | None, set[type]] = {
     EndOfTurn: BEGINS,
     NothingSaid: BEGINS,
     OverlapStarted: {OverlapEnded, SpeechStarted},
-    OverlapEnded: BEGINS,
+    OverlapEnded: {BackchannelEnded, *BEGINS},
+    BackchannelEnded: BEGINS,
 }
 """What may come next; SpeechStarted may follow anything because the client may abandon a turn.
 
@@ -717,3 +768,11 @@ def test_a_pause_is_long_enough_between_two_windows_unless_there_was_voice_in_th
     resuming = Endpointer(wait)
     play(resuming, "v10 q3 v1 final=hi")
     assert resuming.extend_pause(windows(20)) == []
+
+
+def test_a_vocal_tic_in_silence_takes_no_turn_and_may_begin_one() -> None:
+    floor = Endpointer()
+    assert EndOfTurn not in [type(event) for event in play(floor, "v10 q2 final=um q100")]
+    assert floor.floor is Floor.NOBODY
+    events = play(floor, "v10 q2 final=um q20 v30 q2 final=um_a_table_for_two. judged=0.9 q100")
+    assert [event.text for event in events if isinstance(event, EndOfTurn)] == ["um a table for two."]

@@ -10,6 +10,7 @@ from rejoinder.pipeline.turns.interruption import (
     is_backchannel,
     is_echo,
     is_interruption,
+    is_vocal_tic,
     prefer_backchannel,
 )
 
@@ -77,6 +78,23 @@ def test_a_backchannel(text: str) -> None:
     assert is_backchannel(text)
 
 
+@pytest.mark.parametrize(
+    "text", ["", "Um...", "Uh, um.", "Er", "Hmm.", "Ha ha ha!", "(coughs)", "[LAUGHTER] *sighs*"]
+)
+def test_a_vocal_tic(text: str) -> None:
+    assert is_vocal_tic(text)
+
+
+def test_a_hesitation_after_a_question_may_be_a_word() -> None:
+    assert not is_vocal_tic("Um.", "Quantas pessoas?")
+    assert is_vocal_tic("Um.", "It is sunny.") and is_vocal_tic("(laughs) ha ha", "How many?")
+
+
+@pytest.mark.parametrize("text", ["Mm-hm.", "Yeah.", "Um, no.", "Oh.", "Huh?", "I", *WORDS])
+def test_what_may_want_an_answer_is_no_vocal_tic(text: str) -> None:
+    assert not is_vocal_tic(text)
+
+
 @pytest.mark.parametrize("text", WORDS)
 def test_words_that_mean_something(text: str) -> None:
     assert not is_backchannel(text)
@@ -90,7 +108,9 @@ def test_words_that_mean_something(text: str) -> None:
         (OverlapEvidence(800, text="what is"), 0.5, True),
         (OverlapEvidence(800, text=""), 0.5, None),
         (OverlapEvidence(800, text="Mm-hm"), 0.5, None),
-        (OverlapEvidence(1000, text=""), 0.5, True),
+        (OverlapEvidence(1000, text=""), 0.5, None),
+        (OverlapEvidence(1600, text=""), 0.5, True),
+        (OverlapEvidence(1000, text="", agent_audible=True), 0.5, True),
         (OverlapEvidence(1500), 1.0, None),
         (OverlapEvidence(96), 0.0, True),
         (OverlapEvidence(64), 0.0, None),
@@ -103,6 +123,15 @@ def test_words_that_mean_something(text: str) -> None:
         (OverlapEvidence(200, 32, "", True), 0.5, False),
         (OverlapEvidence(200, 32, "Okay.", True), 0.5, False),
         (OverlapEvidence(200, 32, "Okay.", True, agent_finishing=True), 0.5, True),
+        (OverlapEvidence(399, 0, goes_on=True), 0.5, None),
+        (OverlapEvidence(400, 0, goes_on=True), 0.5, True),
+        (OverlapEvidence(400, 0, "right", goes_on=True), 0.5, None),
+        (OverlapEvidence(400, 0, goes_on=True, agent_audible=True), 0.5, None),
+        (OverlapEvidence(400, 96, "If I...", True), 0.5, None),
+        (OverlapEvidence(400, 700, "If I...", True), 0.5, False),
+        (OverlapEvidence(501, 96, "If I...", True), 0.5, True),
+        (OverlapEvidence(400, 96, "No...", True), 0.5, True),
+        (OverlapEvidence(300, 96, "And my", True, goes_on=True), 0.5, True),
         (OverlapEvidence(200, 32, "(coughs)", True, agent_finishing=True), 0.5, False),
         (OverlapEvidence(1500, text="the ship sailed", is_echo=True), 0.5, None),
         (OverlapEvidence(200, 32, "the ship sailed", is_echo=True), 0.5, None),

@@ -12,7 +12,7 @@ from rejoinder.agent.wires.commands import Respond, Restore
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.agent.wires.realtime.restoring import GO_ON_TAG, UNKNOWN_RESULT, saved_entries, saved_position
 from rejoinder.pipeline import Entry, History, Options, ReplyDone, ReplyRequest, ReplyStarted
-from rejoinder.pipeline.replying.position import LOST_CUE, ReplyPosition
+from rejoinder.pipeline.replying.next.position import LOST_CUE, ReplyPosition
 
 SAID = "One two three. Four five six."
 CLAUSES = [("One two three.", 0.0, 1.5, ((0.5, 3), (1.0, 7), (1.5, 14))), ("Four five six.", 1.5, None, ())]

@@ -1,0 +1,1 @@
+"""How the agent goes on with a reply that was cut off."""
