@@ -198,6 +198,14 @@ class Player:
         """Return the sample of the call after the last one of an item."""
         return max((piece.end for piece in self._pieces if piece.item == item), default=None)
 
+    def spans(self) -> list[tuple[int, int]]:
+        """Return when audio plays: the first sample and the one after the last of each span, in order."""
+        spans: list[tuple[int, int]] = []
+        for piece in self._pieces:
+            joined = spans.pop()[0] if spans and spans[-1][1] == piece.start else piece.start
+            spans.append((joined, piece.end))
+        return spans
+
     def sound(self, begin: int, end: int) -> Samples:
         """Return the audio that played between two samples of the call, float32 of shape (end - begin,)."""
         sound = np.zeros(end - begin, np.float32)

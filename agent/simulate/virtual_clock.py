@@ -6,6 +6,7 @@ import asyncio
 import gc
 import selectors
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import Context
@@ -16,6 +17,8 @@ Ts = TypeVarTuple("Ts")
 
 STANDSTILL_SECONDS = 60.0
 """Longest real wait while the virtual clock stands still, in seconds."""
+LONGEST_SILENCE_SECONDS = 600.0
+"""Longest wait for real events in real time, in seconds, if no timer is pending: models load slowly."""
 WRONG_THREAD = "another thread may call only call_soon_threadsafe on this loop"
 """The error of a call from a thread other than the loop's."""
 
@@ -33,7 +36,7 @@ class JumpingSelector(selectors.SelectSelector):
 
     now: virtual time in seconds. steps: number of iterations of the loop, each of which could cancel a task.
     at_step, act: call ``act`` in that step. held: number of waits for real events; virtual time stops while
-    it is above 0.
+    it is above 0. real_time: number of blocks during which virtual time passes as real time does.
     """
 
     def __init__(self) -> None:
@@ -41,6 +44,7 @@ class JumpingSelector(selectors.SelectSelector):
         self.now = 0.0
         self.steps = 0
         self.held = 0
+        self.real_time = 0
         self.at_step = -1
         self.act: Callable[[], object] = lambda: None
 
@@ -50,6 +54,13 @@ class JumpingSelector(selectors.SelectSelector):
         if self.steps == self.at_step:
             self.act()
             return []  # the loop runs ``act``'s effects before it selects again
+        if self.real_time and timeout != 0:
+            began = time.perf_counter()
+            ready = super().select(LONGEST_SILENCE_SECONDS if timeout is None else timeout)
+            if timeout is None and not ready:
+                raise Deadlock(f"every task waits, and nothing happened for {LONGEST_SILENCE_SECONDS:g} s")
+            self.now += time.perf_counter() - began if ready or timeout is None else timeout
+            return ready
         if self.held and timeout != 0:
             ready = super().select(STANDSTILL_SECONDS)
             if not ready:
@@ -115,6 +126,23 @@ def standing_still() -> Iterator[None]:
         yield
     finally:
         loop.jumping.held -= 1
+
+
+@contextmanager
+def in_real_time() -> Iterator[None]:
+    """Let virtual time pass as real time does during the block. Does nothing on an ordinary loop.
+
+    For code that waits for sockets and threads, and sleeps, too. Such a call is not the same each time.
+    """
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, VirtualClockLoop):
+        yield
+        return
+    loop.jumping.real_time += 1
+    try:
+        yield
+    finally:
+        loop.jumping.real_time -= 1
 
 
 def run(main: Coroutine[Any, Any, T], debug: bool = False) -> T:

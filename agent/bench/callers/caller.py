@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 from rejoinder.agent.bench.callers.room import Room
+from rejoinder.agent.bench.callers.timed_caller import TimedCaller
 from rejoinder.agent.bench.callers.turns import HeardReply, HeardTurn, Hold
 from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.client.call import Call, connect
@@ -27,33 +27,19 @@ from rejoinder.agent.client.events import (
     UserSaid,
 )
 from rejoinder.agent.client.socket import CallLost
-from rejoinder.agent.simulate.player import Microphone, Player
 from rejoinder.pipeline.audio.chunk import Samples, to_float
 
 
-class LiveCaller:
+class LiveCaller(TimedCaller):
     """One call, from ``open_call``. It sends and receives by itself until the block ends."""
 
     def __init__(self, call: Call, background: Samples | None = None, room: Room | None = None) -> None:
-        self.player = Player()
-        self.microphone = Microphone(background, partial(room.echo, self.player) if room else None)
+        super().__init__(background, room)
         self.turns: list[HeardTurn] = []
         self.replies: list[HeardReply] = []
         self.holds: list[Hold] = []
         self.errors: list[str] = []
         self._call = call
-        self._loop = asyncio.get_running_loop()
-        self._began = self._loop.time()
-        self._tick = asyncio.Event()
-
-    @property
-    def now(self) -> int:
-        """Samples since the call began, by the loop's clock."""
-        return int((self._loop.time() - self._began) * CLIENT_RATE)
-
-    def say(self, audio: Samples) -> int:
-        """Queue speech, float32 of shape (n,) at 24 kHz. Return the sample of the call at which it begins."""
-        return self.microphone.say(audio)
 
     async def ask(self) -> None:
         """Request a reply without a user turn. Cancelling may leave the request unsent. Raises CallLost."""
@@ -68,18 +54,6 @@ class LiveCaller:
             await self._call.cancel()
         await self._interrupt()
 
-    async def until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Wait until a condition holds, with one check per frame. Return False on timeout.
-
-        Cancelling ends the wait, and changes nothing else.
-        """
-        deadline = self._loop.time() + seconds
-        while not condition():
-            if self._loop.time() > deadline:
-                return False
-            await self._tick.wait()
-        return True
-
     def answer(self, end: int) -> HeardReply | None:
         """Return the first reply that was created after sample ``end`` of the call and is audible."""
         for reply in self.replies:
@@ -92,18 +66,12 @@ class LiveCaller:
         received = self.player.received(reply.item) + (reply.cut.unheard if reply.cut else 0)
         return reply.heard(self.player.played(reply.item, self.now), received)
 
-    def tracks(self) -> tuple[Samples, Samples]:
-        """Return the spoken and the played audio so far, aligned: two float32 arrays of one shape (n,)."""
-        said = self.microphone.track()
-        return said, self.player.track(len(said))
-
     async def speak(self) -> None:
         """Send each frame of the microphone when it is complete, until cancelled. Raises CallLost."""
         while True:
             await asyncio.sleep(self._began + self.microphone.due() - self._loop.time())
             await self._call.send_audio(self.microphone.frame())
-            self._tick.set()
-            self._tick = asyncio.Event()
+            self._frame_sent()
 
     async def listen(self) -> None:
         """Handle the server's events until the call ends. Raises CallLost.

@@ -22,6 +22,7 @@ BENCH_ORDER = (
     "answers",
     "turns",
     "bargein",
+    "interaction",
     "speakers",
     "heard",
     "echo",

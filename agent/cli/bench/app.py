@@ -13,6 +13,7 @@ from rejoinder.agent.cli.bench.failover import failover
 from rejoinder.agent.cli.bench.faults import faults
 from rejoinder.agent.cli.bench.floor.bargein import bargein
 from rejoinder.agent.cli.bench.floor.echo import echo
+from rejoinder.agent.cli.bench.floor.interaction import interaction
 from rejoinder.agent.cli.bench.floor.speakers import speakers
 from rejoinder.agent.cli.bench.floor.turns import turns
 from rejoinder.agent.cli.bench.guard import guard
@@ -31,7 +32,7 @@ from rejoinder.agent.cli.bench.stt import stt
 app = typer.Typer(cls=Benches, invoke_without_command=True)
 app.callback()(latency)
 for command in (
-    answers, attacks, bargein, cache, context, echo, failover, faults, guard, heard, load, longcall,
-    models, openings, overhead, routing, simulate, soak, speakers, stt, turns
+    answers, attacks, bargein, cache, context, echo, failover, faults, guard, heard, interaction, load,
+    longcall, models, openings, overhead, routing, simulate, soak, speakers, stt, turns
 ):  # fmt: skip
     app.command()(command)

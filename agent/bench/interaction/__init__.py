@@ -1,0 +1,1 @@
+"""Calls with scripted callers, and the figures of tau-voice over them."""
