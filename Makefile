@@ -22,7 +22,7 @@ STAMP := $(VENV)/.installed-$(SUFFIX)
 INSTALL = PYTHONWARNINGS='ignore:Editable installation' $(BIN)/python -m pip install --quiet --only-binary=:all: \
 	--no-binary=rejoinder
 
-.PHONY: setup run demo test test-fast test-clients test-vllm test-scale test-images fuzz check audit sbom bench clean weights \
+.PHONY: setup run demo test test-fast test-clients test-vllm test-scale test-images fuzz check audit sbom bench bench-peers clean weights \
 	docs docs-check
 
 setup: weights
@@ -56,6 +56,21 @@ demo: weights $(VENV)/.demo-$(SUFFIX)
 
 bench: weights $(VENV)/.bench-$(SUFFIX)
 	@$(BIN)/rejoinder bench
+
+# A Pipecat bot with the same models, in an environment of its own, on the same recordings (docs/lab/pipecat.md).
+PEERS := $(VENV)/peers
+ROUNDS ?= 1
+
+$(PEERS)/.installed: tests/clients/pipecat.txt pyproject.toml | $(VENV)/bin/python
+	@echo "Installing the Pipecat bot into $(PEERS)"
+	@$(PYTHON) -m venv --without-pip $(PEERS)
+	@$(subst pip install,pip --python $(PEERS)/bin/python install,$(INSTALL)) --no-binary=docopt \
+		-e '.[server,local,openai,piper]' -r tests/clients/pipecat.txt
+	@touch $@
+
+bench-peers: weights $(VENV)/.bench-$(SUFFIX) $(PEERS)/.installed
+	$(BIN)/python docs/lab/peers.py --python $(PEERS)/bin/python --rounds $(ROUNDS) \
+		--version "$$(sed -n 's/^pipecat-ai==//p' tests/clients/pipecat.txt)"
 
 $(VENV)/.demo-$(SUFFIX) $(VENV)/.bench-$(SUFFIX): $(VENV)/.%-$(SUFFIX): $(STAMP)
 	@echo "Installing what $* needs besides"
