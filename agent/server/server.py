@@ -25,7 +25,7 @@ from rejoinder.agent.app.functions.mistakes import BrokenAgent
 from rejoinder.agent.app.giving_up import GiveUp
 from rejoinder.agent.app.host import AgentHost
 from rejoinder.agent.app.hosting import Hosting
-from rejoinder.agent.app.rehearsal import rehearsed
+from rejoinder.agent.app.rehearsal import read_first_prompt, rehearsed
 from rejoinder.agent.app.reloading import follow
 from rejoinder.agent.config import ConfigError, Settings
 from rejoinder.agent.metrics.requests import RequestCounter
@@ -302,6 +302,7 @@ class Server:
             host.variants[name] = await rehearsed(variant, options, host.known_words)
         for spec in host.worker_llms:
             host.llms[spec] = (await self._open(models, {"llm": spec}, stack)).llm
+        await read_first_prompt(models, options, host.tools)
         self.models = models
 
     async def _open(self, models: Models, specs: Mapping[str, str], stack: AsyncExitStack) -> Models:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from rejoinder.pipeline.engines.deadline import GUESS_SECONDS, PARTIAL_SECONDS, Deadline, current
 from rejoinder.pipeline.engines.load_shedding import LoadLevel, LoadShedder
 from rejoinder.pipeline.history import History
-from rejoinder.pipeline.interfaces import NO_TOOLS, Llm, Tools, ToolWarmLlm
+from rejoinder.pipeline.interfaces import NO_TOOLS, Llm, Message, Tools, ToolWarmLlm
 from rejoinder.pipeline.prompt import informed
 from rejoinder.pipeline.replying.cancelled_tasks import CancelledTasks
 
@@ -60,10 +61,17 @@ class PromptWarmer:
     async def _send(self, text: str, tools: Tools, found: str, deadline: Deadline) -> None:
         current.set(deadline)
         try:
-            messages = informed(self._history.messages(text), found)
-            if tools.functions and isinstance(self._llm, ToolWarmLlm):
-                await self._llm.warm_answer(messages, tools)
-            else:
-                await self._llm.warm(messages)
+            await read_prompt(self._llm, informed(self._history.messages(text), found), tools)
         except Exception as error:  # only speed is lost: the reply itself reports the error
             log.debug("warming the prompt failed: %s", error)
+
+
+async def read_prompt(llm: Llm, messages: Sequence[Message], tools: Tools = NO_TOOLS) -> None:
+    """Let a language model read a prompt into its cache. Raises ModelError.
+
+    tools: of the reply that follows. Cancelling keeps what was read.
+    """
+    if tools.functions and isinstance(llm, ToolWarmLlm):
+        await llm.warm_answer(messages, tools)
+    else:
+        await llm.warm(messages)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from support import speech
 from support.callers.carriers import TwilioSim
 from support.callers.phone import calling, served
 
 from rejoinder.agent.app.agent import Agent
 from rejoinder.agent.app.call import Call
 from rejoinder.agent.server.server import Server
+from rejoinder.models.llm.ort.adapter import OrtLlm
 from rejoinder.models.tts.phrases import PhraseVoice
+from rejoinder.pipeline import History
 
 pytestmark = pytest.mark.server
 
@@ -41,6 +44,23 @@ def test_greeting_of_the_agent_is_synthesised_before_the_first_call() -> None:
             assert kept(program)[2:] == ["One moment.", "Let me see."], (
                 "an agent with tools lets callers wait"
             )
+
+    asyncio.run(serve())
+
+
+@pytest.mark.weights
+def test_prompt_of_the_first_call_is_read_before_it() -> None:
+    speech.need("ort:smollm2-135m-instruct")
+    instructions = "You take bookings for Mario's, a small restaurant by the sea with nine tables."
+
+    async def serve() -> None:
+        agent = Agent(instructions)
+        async with served(agent=agent, llm="ort:smollm2-135m-instruct", **SILENT) as (program, _):
+            llm = program.models.llm if program.models else None
+            assert isinstance(llm, OrtLlm)
+            before = llm.cached_tokens
+            await llm.warm(History(instructions).messages())
+            assert llm.cached_tokens - before > 15
 
     asyncio.run(serve())
 
