@@ -1,4 +1,4 @@
-"""Prepares what the first calls need at once: greetings, apologies, fillers, and the prompt of a beginning."""
+"""Prepares what the first calls need at once: greetings, apologies, fillers, and a prompt that was read."""
 
 from __future__ import annotations
 

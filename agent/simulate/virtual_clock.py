@@ -8,6 +8,7 @@ import selectors
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple
@@ -112,6 +113,19 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         if threading.get_ident() != self._own_thread:
             raise RuntimeError(WRONG_THREAD)
         return super().call_at(when, callback, *args, context=context)
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
+    ) -> asyncio.Future[T]:
+        """Run a function in a thread. While one of ``asyncio.to_thread`` runs, virtual time stands still."""
+        result = super().run_in_executor(executor, func, *args)
+        if executor is None:
+            self.jumping.held += 1
+            result.add_done_callback(self._release)
+        return result
+
+    def _release(self, done: asyncio.Future[Any]) -> None:
+        self.jumping.held -= 1
 
 
 @contextmanager

@@ -221,8 +221,9 @@ class Replies:
     def end_empty_turn(self, error: ModelError | None = None, dropped: bool = False) -> None:
         """Start the requested or owed reply after a turn without words, or go on with the one it stopped.
 
-        dropped: whether the client dropped the turn. error: why the words are not known. Then a reply that fails with it takes the place of the answer. It
-        waits for the end of a reply that may not be interrupted, and leaves room for an answer that is owed.
+        dropped: whether the client dropped the turn. error: why the words are not known. Then a reply that
+        fails with it takes the place of the answer. It waits for the end of a reply that may not be
+        interrupted, and leaves room for an answer that is owed.
         """
         goes_on = not dropped and not error and self._go_on("")
         self._false_interruption.forget()

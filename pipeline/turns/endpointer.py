@@ -35,7 +35,6 @@ from rejoinder.pipeline.turns.pause import EMPTY_MS, Pause
 from rejoinder.pipeline.turns.user_turn import UserTurn
 
 
-
 class Endpointer:
     """The floor of one session. It has no clock and does no I/O; positions are samples at 16 kHz.
 

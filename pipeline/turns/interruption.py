@@ -152,8 +152,8 @@ def is_interruption(overlap: OverlapEvidence, start_ms: float, assertiveness: fl
 
     It yields to words that are not a backchannel. It also yields to a voice that lasts ``assertiveness``
     times ``YIELD_MS``, or ``HARMLESS`` times as long while the transcript has only backchannels. A short
-    fragment is an interruption only if more follows, or if it goes on with the turn. To a user who goes on with the turn it yields after half
-    that time.
+    fragment is an interruption only if more follows, or if it goes on with the turn. To a user who goes on
+    with the turn it yields after half that time.
     assertiveness: from 0, which yields to any voice of ``start_ms``, to 1.
     """
     if overlap.is_echo:  # unknown while it goes on: the user may speak too, in a later transcript

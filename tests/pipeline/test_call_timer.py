@@ -144,7 +144,7 @@ def test_a_call_that_lasts_too_long_ends_in_silence() -> None:
 def test_a_user_who_speaks_at_the_end_of_a_call_may_finish() -> None:
     call = over(Caller(Attentive(), options(max_call_s=10.0)).waits(9.5).says("how is it?").waits(60.0))
     assert call.heard == [FORECAST]
-    assert call.ended == pytest.approx(12.9, abs=0.2)
+    assert call.ended == pytest.approx(13.2, abs=0.2)
 
 
 def test_the_grace_period_at_the_end_of_a_call_is_limited() -> None:

@@ -172,6 +172,7 @@ def test_barge_in() -> None:
         "3.040 OverlapStarted(at=47616)",
         "3.780 SpeechStarted(at=47616, interrupts=True)",
         "3.780 reply 1 cancelled: It is sunny today. Take a",  # what was sent before the pause was played
+        "3.800 partial: never mind",
         "4.080 PauseStarted(at=64000)",
         "4.140 Transcribed(text='never mind')",
         "4.140 EagerEndOfTurn(text='never mind')",
@@ -445,6 +446,7 @@ def test_without_room_in_the_turn_model_the_words_and_the_silence_decide() -> No
 
 def test_a_turn_that_is_too_long_is_answered() -> None:
     talk = Talk("on and on", endpointing=Endpointing(pause_ms=64, max_turn_ms=960))
+    talk.stt.words_per_second = 9  # the first 0.3 s of the second turn have words
     talk.says(1.5, at=0.2)
     talk.run(until=8.0)
     ends = talk.of(EndOfTurn)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from math import sqrt
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
-from rejoinder.agent.bench.answered.report import interval
 from rejoinder.agent.bench.speakers.listening import VoiceOutcome
 from rejoinder.agent.bench.speakers.scenes import VoicePlace
 
+Z95 = 1.96
+"""Standard errors of a normal interval of 95 %."""
 AT_15_DB = "15 dB below"
 """Part of the kinds that the key figure of the background counts."""
 
@@ -114,3 +116,13 @@ def _kept(found: Iterable[VoiceRow]) -> float | None:
 def _median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return float(np.median(known)) if known else None
+
+
+def interval(hits: int, count: int) -> tuple[float, float]:
+    """Return Wilson's interval for a share, from 0 to 1, that holds 95 %. (0, 1) for no cases."""
+    if not count:
+        return 0.0, 1.0
+    share, square = hits / count, Z95**2 / count
+    middle = (share + square / 2) / (1 + square)
+    half = Z95 * sqrt(share * (1 - share) / count + square / 4 / count) / (1 + square)
+    return max(0.0, middle - half), min(1.0, middle + half)

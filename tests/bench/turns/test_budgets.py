@@ -15,7 +15,15 @@ from rejoinder.agent.bench.turns.budgets import BUDGETS, Budget, best, results
 from rejoinder.agent.bench.turns.fit import SHIPPED_FIT, fused, fused_waits
 from rejoinder.agent.bench.turns.held_out import chosen_elsewhere, held_out
 from rejoinder.agent.bench.turns.rules import Observation, cuts_off, end_of_turn
-from rejoinder.agent.bench.turns.sweep import LEAST_MS, MOST_MS, SWEPT_PATIENCES, Setting, Sweep, silence_sweep, sweep
+from rejoinder.agent.bench.turns.sweep import (
+    LEAST_MS,
+    MOST_MS,
+    SWEPT_PATIENCES,
+    Setting,
+    Sweep,
+    silence_sweep,
+    sweep,
+)
 from rejoinder.pipeline.options import Endpointing
 
 HOLD = Observation("s", "f", "ann", True, 50.0, ((250.0, 0.9), (400.0, 0.1)), "and then", 130.0, 600.0)

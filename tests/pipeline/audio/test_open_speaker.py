@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from support.echoes import babble, room
 
-from rejoinder.agent.simulate.scenario import CHUNK_SECONDS, Talk
+from rejoinder.agent.simulate.scenario import CHUNK_SECONDS, SCENARIO_ENDPOINTING, Talk
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline import (
     RATE,
@@ -85,8 +86,9 @@ def story(*lines: str, **more: Any) -> OpenSpeaker:
 @pytest.mark.parametrize("level", [0.0, -6.0, -12.0])
 @pytest.mark.parametrize("gate", [True, False])
 def test_an_agent_that_hears_itself(level: float, gate: bool) -> None:
-    """Without the gate it stops: so this is a test of the gate."""
-    talk = story("never mind", level=level, echo_gate=gate).run(until=16.0)
+    """Without the gate it stops: so this is a test of the gate. An echo below the caller counts here too."""
+    every = replace(SCENARIO_ENDPOINTING, speakers="many")
+    talk = story("never mind", level=level, echo_gate=gate, endpointing=every).run(until=16.0)
     (_, status, heard) = talk.done()[0]
     assert (status, heard == STORY) == (("completed", True) if gate else ("cancelled", False))
     assert (len(talk.of(EndOfTurn)) == 1) is gate

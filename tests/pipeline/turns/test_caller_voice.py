@@ -207,7 +207,7 @@ def asked(speakers: Speakers, *lines: str) -> Talk:
 def test_a_voice_in_the_background_does_not_stop_the_agent() -> None:
     talk = asked("one", "see you at noon")
     talk.says(2.0, at=3.0, sound=SOFT)
-    talk.run(until=40.0, rest=2.0)
+    talk.run(until=40.0)
     assert [done.heard for done in talk.of(ReplyDone)] == [STORY]
     assert talk.of(OverlapStarted) == []
     assert len(talk.of(SpeechStarted)) == len(talk.of(EndOfTurn)) == 1
@@ -216,7 +216,7 @@ def test_a_voice_in_the_background_does_not_stop_the_agent() -> None:
 def test_it_stops_the_agent_where_every_voice_counts() -> None:
     talk = asked("many", "see you at noon")
     talk.says(2.0, at=3.0, sound=SOFT)
-    talk.run(until=40.0, rest=2.0)
+    talk.run(until=40.0)
     assert len(talk.of(EndOfTurn)) == 2
 
 
@@ -226,7 +226,7 @@ def test_a_voice_in_the_background_does_not_keep_the_floor() -> None:
         talk = asked(speakers, "where are you")
         talk.says(1.0, at=20.0, sound=LOUDEST)
         talk.says(5.0, at=21.0, sound=SOFT)
-        talk.run(until=40.0, rest=2.0)
+        talk.run(until=40.0)
         ends.append([at for at, event in talk.log if isinstance(event, EndOfTurn)][1])
     assert ends[0] < 22.5
     assert ends[1] > 26.0
@@ -235,7 +235,7 @@ def test_a_voice_in_the_background_does_not_keep_the_floor() -> None:
 def test_the_caller_still_stops_the_agent() -> None:
     talk = asked("one", "never mind")
     talk.says(1.0, at=3.0, sound=LOUDEST)
-    talk.run(until=40.0, rest=2.0)
+    talk.run(until=40.0)
     assert [turn.text for turn in talk.of(EndOfTurn)] == ["tell me a story", "never mind"]
 
 
@@ -244,7 +244,7 @@ def test_a_caller_who_gets_quieter_is_heard_the_second_time() -> None:
     talk.says(1.0, at=20.0, sound=SOFT)
     talk.says(1.0, at=24.0, sound=SOFT)
     talk.says(1.0, at=32.0, sound=SOFT)
-    talk.run(until=50.0, rest=3.0)
+    talk.run(until=50.0)
     assert [turn.text for turn in talk.of(EndOfTurn)] == ["tell me a story", "where are you", "thank you"]
 
 
@@ -253,5 +253,5 @@ def test_a_client_that_returns_may_have_another_microphone() -> None:
     talk.does(lambda session: session.hold(19.0) and None, at=19.0)
     talk.does(lambda session: session.release(), at=19.5)
     talk.says(1.0, at=20.0, sound=SOFT)
-    talk.run(until=40.0, rest=3.0)
+    talk.run(until=40.0)
     assert [turn.text for turn in talk.of(EndOfTurn)] == ["tell me a story", "where are you"]

@@ -23,8 +23,8 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline.errors import PipelineError
-from rejoinder.pipeline.replying.playout import Playout, spread
 from rejoinder.pipeline.replying.next.position import unheard
+from rejoinder.pipeline.replying.playout import Playout, spread
 
 FIRST_ANSWER = "Good day to you."
 """The agent's first answer, which each client hears to its end."""
