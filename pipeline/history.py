@@ -145,10 +145,10 @@ class History:
             elif entry.role == "tool":
                 self.pending.discard(entry.call)
 
-    def heard(self, turn: int) -> str:
-        """Return the words of a reply that the user heard, "" for a reply that is not in the history."""
+    def heard(self, turn: int) -> str | None:
+        """Return the words of a reply that the user heard; None for a reply that is not in the history."""
         place = self._place(("reply", turn))
-        return self.entries[place].text if place >= 0 else ""
+        return self.entries[place].text if place >= 0 else None
 
     def is_cut(self, turn: int) -> bool:
         """Return whether the words of a reply were cut off; also of one that is not in the history."""

@@ -61,7 +61,7 @@ class Models:
 class Endpointing:
     """Settings for the start and the end of turns. Times are in milliseconds.
 
-    The defaults of ``patience`` and of the three waits are the operating point ``balanced``;
+    The defaults of ``patience``, ``unsure_wait_ms`` and ``max_wait_ms`` are the operating point ``balanced``;
     ``turn_taking`` returns the others.
 
     threshold: speech probability that starts speech, or resumes it after a pause. A turn does not end while
@@ -69,7 +69,7 @@ class Endpointing:
     release: speech probability below which speech may have stopped. A value above ``threshold`` detects
         pauses sooner.
     start_ms: speech needed to take the floor.
-    notice_ms: speech needed to pause the agent's reply.
+    notice_ms: speech needed to pause the agent's reply; 128 ms more for a client that holds its audio.
     resume_ms: speech needed to end a pause.
     padding_ms: audio before the detected start of speech that belongs to the turn.
     pause_ms: silence after which the transcript becomes final and a reply may start, without being played.

@@ -162,13 +162,13 @@ class Session:
     def add_text(self, text: str, role: str = "user") -> None:
         """Append typed words to the history; ``role`` is user, assistant or system."""
         self._timer.user_spoke()
-        self._replies.drop_guess()  # its prompt lacks these words
+        self._replies.take_text()
         self.history.add(role, text)
 
     def insert(self, entry: Entry, after: Key | None) -> None:
         """Insert an entry into the history; see ``History.insert``."""
         self._timer.user_spoke()
-        self._replies.drop_guess()
+        self._replies.take_text()
         self.history.insert(entry, after)
 
     def position(self) -> ReplyPosition | None:

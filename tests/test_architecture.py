@@ -143,6 +143,7 @@ WAIT = {
     "pipeline/listening/user_audio.py",
     "pipeline/listening/recording.py",
     "pipeline/replying/text/answer_filter.py",
+    "pipeline/overlap_timer.py",
     "pipeline/replying/cancelled_tasks.py",
     "pipeline/replying/commit_gate.py",
     "pipeline/replying/current_reply.py",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from rejoinder.agent.app.tool import ToolError, result_of
 from rejoinder.agent.app.tool_result import TOOL_FAILED, ToolResult, ToolReturned
 from rejoinder.pipeline import (
     EndOfTurn,
+    Endpointing,
     Event,
     NothingSaid,
     Options,
@@ -48,6 +49,14 @@ if TYPE_CHECKING:
 
 LATE_RESULT = "(A tool has returned its result meanwhile. Tell the caller what matters of it.)"
 """Ends the prompt where a result came late: it stands above words of the agent, and would look old."""
+
+
+def changed_in(own: Endpointing, before: Endpointing, after: Endpointing) -> Endpointing:
+    """Return a call's own turn-taking with what its client has changed."""
+    names = [field.name for field in fields(Endpointing)]
+    changed = {name: getattr(after, name) for name in names if getattr(after, name) != getattr(before, name)}
+    most = max(changed.get("min_wait_ms", own.min_wait_ms), changed.get("max_wait_ms", own.max_wait_ms))
+    return replace(own, **(changed | {"max_wait_ms": most}))
 
 
 class AgentCall:
@@ -94,8 +103,8 @@ class AgentCall:
         given, self._given = self._given, options
         if given.instructions == options.instructions:
             options = replace(options, instructions=self.call.instructions)
-        if given.endpointing == options.endpointing:
-            options = replace(options, endpointing=self.call.options.endpointing)
+        endpointing = changed_in(self.call.options.endpointing, given.endpointing, options.endpointing)
+        options = replace(options, endpointing=endpointing)
         self.call.adopt(replace(options, guard=self.call.options.guard))
         return self._options()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from typing_extensions import TypeVar
 
-from rejoinder.pipeline import Message, Options, Speakers, TurnTaking, turn_taking
+from rejoinder.pipeline import POINTS, Message, Options, Speakers, TurnTaking, turn_taking
 
 if TYPE_CHECKING:
     from rejoinder.agent.app.agent import Agent
@@ -157,7 +157,10 @@ class Call(Generic[State, Resources]):
         voices ("many"). None keeps what there is. Raises ValueError for another name.
         """
         endpointing = self._options.endpointing
-        endpointing = turn_taking(name, endpointing) if name else endpointing
+        if name:
+            longest = POINTS[name].max_wait_ms if name in POINTS else endpointing.max_wait_ms
+            longest = max(longest, endpointing.min_wait_ms)  # where silence alone has decided, it may be long
+            endpointing = turn_taking(name, endpointing, max_wait_ms=longest)
         endpointing = replace(endpointing, speakers=speakers) if speakers else endpointing
         self.options = replace(self._options, endpointing=endpointing)
 

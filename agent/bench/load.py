@@ -22,6 +22,7 @@ import numpy as np
 from rich.console import RenderableType
 
 from rejoinder.agent.bench.callers.caller import LiveCaller, open_call
+from rejoinder.agent.bench.cases.levels import at_level
 from rejoinder.agent.bench.cases.recordings import Recording, background, speech_end
 from rejoinder.agent.bench.engine_work import EngineWork, difference, engine_work
 from rejoinder.agent.bench.latency import (
@@ -60,7 +61,7 @@ class LoadedRecording:
     @classmethod
     def of(cls, recording: Recording) -> LoadedRecording:
         """Load a recording. Raises RecordingsMissing."""
-        audio = recording.load(CLIENT_RATE)
+        audio = at_level(recording.load(CLIENT_RATE))  # one caller says recordings of several people
         noise, ends = background(audio, CLIENT_RATE, BACKGROUND_SECONDS), speech_end(audio, CLIENT_RATE)
         return cls(recording, audio[: ends + int(MOST_TAIL_SECONDS * CLIENT_RATE)], noise, ends)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, Field
 
@@ -18,8 +18,8 @@ class TurnSettings(BaseModel):
         "balanced",
         description="how soon the agent answers: eager cuts callers off more often, patient waits longer",
     )
-    phone_turn_taking: Literal["", "eager", "balanced", "patient"] = Field(
-        "", description="the same on telephones, by all carriers and AudioSocket; empty: as turn_taking"
+    phone_turn_taking: TurnTaking | None = Field(
+        None, description="the same on telephones, by all carriers and AudioSocket; unset: as turn_taking"
     )
     patience: float | None = Field(
         None,
@@ -86,7 +86,7 @@ class TurnSettings(BaseModel):
         return f"{least} is {self.min_wait_ms}, which is more than {most}, the value of {its}"
 
     def _point(self, phone: bool) -> TurnTaking:
-        return (self.phone_turn_taking if phone else "") or self.turn_taking
+        return (self.phone_turn_taking if phone else None) or self.turn_taking
 
     def _given(self) -> dict[str, Any]:
         """Return what replaces parts of the operating point."""

@@ -37,7 +37,7 @@ HEAD = ("server", "answered", "cut off", "p50", "p95", "p99", "mean")
 async def bench(clips: int, url: str = "") -> list[dict[str, Any]]:
     """Run ``rejoinder bench`` and return the results of its clips. url: of a running server, "" for our own.
 
-    Raises RuntimeError if it fails. Cancelling ends it.
+    Raises RuntimeError if it fails, and TimeoutError. Cancelling ends it.
     """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
@@ -59,7 +59,7 @@ async def bench(clips: int, url: str = "") -> list[dict[str, Any]]:
 async def pipecat(python: Path) -> AsyncIterator[str]:
     """Serve the bot, and our language model for it; yield the bot's address. Cancelling ends both.
 
-    python: of the bot's environment. Raises RuntimeError if the bot does not begin.
+    python: of the bot's environment. Raises RuntimeError or TimeoutError if the bot does not begin.
     """
     async with own_process({}) as (model, _):
         with held_port() as port:
@@ -125,6 +125,7 @@ async def main() -> None:
     print("\n".join(f"| {' | '.join(cells)} |" for cells in rows))
     machine = about["machine"]
     print(f"\n{machine['cores']} cores of {machine['cpu']}, Python {machine['python']}, {about['date']}")
+    print(about["command"])
 
 
 if __name__ == "__main__":

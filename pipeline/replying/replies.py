@@ -188,7 +188,8 @@ class Replies:
     def guess(self, text: str) -> None:
         """Start a reply to a turn that is probably over. It waits for its commit."""
         wanted = self._options.speculate and self._options.create_response and not self.current.committed
-        wanted = wanted and self._false_interruption.request(text) is None
+        goes_on = self._requested is None and self._false_interruption.request(text) is not None
+        wanted = wanted and not goes_on
         if wanted and not self.current.is_guess_for(text):
             self.drop_guess()
             if self.current.speculation.may_start(self._options.max_guesses):
@@ -198,6 +199,11 @@ class Replies:
         """Cancel the current reply if it is not committed."""
         if not self.current.committed:
             self.current.cancel()
+
+    def take_text(self) -> None:
+        """Drop a guess, whose prompt lacks new words, and what a stopped reply has left to say."""
+        self.drop_guess()
+        self._false_interruption.forget()
 
     def end_turn(self, text: str, key: Key | None = None) -> None:
         """Answer the user's turn, or record it if replies are off.
@@ -268,7 +274,9 @@ class Replies:
         self.current.speculation.begin_turn()
         self._false_interruption.forget()
         if self._yields:
-            self._false_interruption.stopped(self.current.cancel(interrupted=True))
+            stopped, last = self.current.cancel(interrupted=True), self._options.last_words
+            is_last = stopped is not None and last != "" and stopped.settings.words == last
+            self._false_interruption.stopped(None if is_last else stopped)  # the last words are said anew
 
     # --- what the client and the session ask for --------------------------------------------------------
 
@@ -283,6 +291,7 @@ class Replies:
         if (talking and self._options.interrupt_response) or ending:
             self._requested = request  # it replaces an earlier one
             return
+        self._false_interruption.forget()
         self.current.cancel(superseded=True)
         self._commit(self._start(request), request)
 
@@ -357,7 +366,7 @@ class Replies:
         marks = self._owed_marks if owed else self._pause_marks if text else {}
         deadline = self._warmer.take_deadline()
         words = text or self._history.last_user_words
-        needs = asks or request.cue == GO_ON_CUE
+        needs = asks or (request.cue == GO_ON_CUE and not request.words)
         lookup = self._retrieval.look_up(words, self._options.context) if needs else None
         reply = self._builder.in_conversation(request, self._options, text, is_guess, deadline, marks, lookup)
         if owed:

@@ -18,7 +18,7 @@ from rejoinder.pipeline.audio.chunk import RATE
 SMOOTH_WINDOWS = 4
 """Windows whose mean power is the level: syllables are longer than a window of 32 ms."""
 VOICED = 0.5
-"""Speech probability from which a window counts for the level."""
+"""Speech probability from which a window is a voice, by default."""
 MARGIN_DB = 9.0
 """A voice that stays further below the caller's level than this is in the background."""
 AFTER_SAMPLES = RATE * 4 // 10
@@ -68,6 +68,7 @@ class CallerVoice:
     def __init__(self) -> None:
         self.level: float | None = None
         self._is_only = True
+        self._voiced = VOICED
         self._is_open = False
         self._levels: deque[float] = deque(maxlen=MOST_WINDOWS)
         self._held: deque[Window] = deque()
@@ -82,9 +83,12 @@ class CallerVoice:
         """Whether a voice may be the soft onset of the caller's; ``judge`` returns its windows later."""
         return bool(self._held)
 
-    def configure(self, is_only: bool) -> None:
-        """Set whether only the caller counts. With False every voice does: two people share a telephone."""
-        self._is_only = is_only
+    def configure(self, is_only: bool, voiced: float = VOICED) -> None:
+        """Set whether only the caller counts. With False every voice does: two people share a telephone.
+
+        voiced: speech probability from which a window is a voice.
+        """
+        self._is_only, self._voiced = is_only, voiced
 
     def forget(self) -> None:
         """Forget the caller's level: from here the microphone or the person may be another."""
@@ -113,7 +117,7 @@ class CallerVoice:
         size, self._now = window.end - self._now, window.end
         self._powers.append(window.power)
         level = 10 * log10(sum(self._powers) / len(self._powers) + 1e-12)
-        is_voiced = window.probability >= VOICED
+        is_voiced = window.probability >= self._voiced
         if is_voiced and self._is_near(level):
             self._levels.append(level)
             self._near_until = window.end + AFTER_SAMPLES
@@ -128,8 +132,8 @@ class CallerVoice:
             return self._release([])
         decided = []
         while self._held and self._held[0].end <= window.end - BEFORE_SAMPLES:
-            decided.append(_without_voice(self._held.popleft()))
-        if not any(each.probability >= VOICED for each in self._held):
+            decided.append(self._without_voice(self._held.popleft()))
+        if not any(each.probability >= self._voiced for each in self._held):
             decided += self._release([])
         return decided
 
@@ -155,6 +159,5 @@ class CallerVoice:
         self._is_open = waited or self._shut_out >= LONGEST_SAMPLES
         return self._is_open
 
-
-def _without_voice(window: Window) -> Window:
-    return Window(window.end, 0.0, window.power) if window.probability >= VOICED else window
+    def _without_voice(self, window: Window) -> Window:
+        return Window(window.end, 0.0, window.power) if window.probability >= self._voiced else window

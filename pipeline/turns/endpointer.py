@@ -52,6 +52,7 @@ class Endpointer:
         self.caller = CallerVoice()
         self.now = self.reached = 0
         self._options = Options(endpointing=endpointing or Endpointing())
+        self._configure_caller()
         self._has_turn_model = has_turn_model
         self._patience = Patience()
         self._turn: UserTurn | None = None
@@ -97,11 +98,6 @@ class Endpointer:
     def quiet_from(self) -> int | None:
         """Sample at which the silence of the pause begins: ``pause``, or sooner if the level fell before."""
         return self._turn.pause.quiet_from if self._turn and self._turn.pause else None
-
-    @property
-    def ending(self) -> bool:
-        """Whether the user's turn has surely ended, and waits for its final transcript."""
-        return self._turn is not None and self._turn.pause is not None and self._turn.pause.forced
 
     @property
     def talking(self) -> bool:
@@ -190,7 +186,7 @@ class Endpointer:
             return []
         pause.words, pause.error = "", error
         if turn.overlap is None:
-            return self._check_end()
+            return self._check_answered(pause)
         turn.overlap.text = turn.overlap.text or ""
         return self._check_overlap(turn, turn.overlap)
 
@@ -209,12 +205,17 @@ class Endpointer:
         A pause ends if the client ends turns from now on: silence must not end this turn any more.
         """
         self._options = replace(options)  # a copy: the client's own may change
-        self.caller.configure(is_only=options.endpointing.speakers == "one" and options.detect_turns)
+        self._configure_caller()
         events = [] if options.detect_turns and options.interrupt_response else self.dismiss_overlap()
         if self.manual and self._turn and self._turn.pause and not self._turn.pause.forced:
             self._turn.resume(self.now)
             events.append(TurnResumed())
         return events
+
+    def _configure_caller(self) -> None:
+        options, settings = self._options, self._options.endpointing
+        is_only = settings.speakers == "one" and options.detect_turns
+        self.caller.configure(is_only, min(settings.threshold, settings.release))
 
     def end_turn(self, at: int) -> list[FloorEvent]:
         """End the user's turn at sample ``at``, without waiting for silence, once its transcript is final."""
@@ -232,9 +233,9 @@ class Endpointer:
         return [*events, self._start_pause(turn, forced=True)]
 
     def abandon_turn(self, at: int) -> list[FloorEvent]:
-        """Drop the user's turn, unless it is ``ending``, and ignore the audio before sample ``at``."""
+        """Drop the user's turn, and ignore the audio before sample ``at``."""
         events = self.dismiss_overlap()
-        if self._turn is not None and not self.ending:
+        if self._turn is not None:
             self._close_turn(agent_answers=False)
         self._voice_run = 0
         self._free_from = self.now = max(self.now, at)

@@ -11,6 +11,7 @@ from random import Random
 import numpy as np
 import soxr
 
+from rejoinder.agent.bench.cases.levels import at_level
 from rejoinder.agent.bench.cases.recordings import (
     Recording,
     choose,
@@ -54,8 +55,6 @@ LISTENERS = (
 """Backchannels. Voices speak them, because no recordings with a free licence are known."""
 PITCHES = (0.92, 1.0, 1.12)
 """Factors of the pitch and speed of the voices."""
-LEVEL = 0.05
-"""RMS of synthetic sounds: -26 dBFS, the level of a headset."""
 MOST_INTERRUPTION_SECONDS = 2.5
 """Longest interruption."""
 LEAST_INTERRUPTION_SECONDS = 0.3
@@ -118,7 +117,7 @@ async def backchannels(voices: Sequence[str], count: int, seed: int) -> list[Ove
                     chunks = [chunk async for chunk in spoken]
                 whole = np.concatenate([chunk.samples() for chunk in chunks])
                 for pitch in PITCHES:
-                    audio = _level(soxr.resample(whole, chunks[0].rate * pitch, CLIENT_RATE))
+                    audio = at_level(soxr.resample(whole, chunks[0].rate * pitch, CLIENT_RATE))
                     name = f"{text} {voice} x{pitch}"
                     made.append(OverlapSound(BACKCHANNEL, name, audio, speech_begin(audio, CLIENT_RATE)))
     Random(seed).shuffle(made)
@@ -151,7 +150,7 @@ def coughs(count: int, seed: int) -> list[OverlapSound]:
             voice = np.sin(2 * np.pi * (180 - 200 * times) * times)
             burst = (breath + 0.4 * voice) * np.minimum(times / 0.008, 1.0) * np.exp(-times / 0.07)
             bursts += [burst, np.zeros(int(CLIENT_RATE * draw.uniform(0.08, 0.2)))]
-        found.append(OverlapSound(COUGH, f"cough {number}", _level(np.concatenate(bursts)), 0))
+        found.append(OverlapSound(COUGH, f"cough {number}", at_level(np.concatenate(bursts)), 0))
     return found
 
 
@@ -160,9 +159,3 @@ def _gap(audio: Samples, begin: int) -> int:
     first, last = (begin + int(seconds * CLIENT_RATE) for seconds in SHORT_INTERRUPTION_SECONDS)
     power = hop_power(audio[first:last], CLIENT_RATE // 50)
     return first + int(np.argmin(power)) * (CLIENT_RATE // 50) if len(power) else len(audio)
-
-
-def _level(audio: Samples) -> Samples:
-    loud = audio[np.abs(audio) > 0.1 * np.abs(audio).max()]
-    level: Samples = (audio * (LEVEL / np.sqrt(np.mean(loud**2)))).astype(np.float32)
-    return np.clip(level, -1.0, 1.0)

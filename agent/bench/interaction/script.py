@@ -8,10 +8,17 @@ from enum import Enum, auto
 from pathlib import Path
 from random import Random
 
+from rejoinder.agent.bench.cases.levels import at_level
 from rejoinder.agent.bench.cases.overlap import BACKCHANNEL
-from rejoinder.agent.bench.cases.recordings import Recording, background, read_set, speech_begin, speech_end
+from rejoinder.agent.bench.cases.recordings import (
+    Recording,
+    background,
+    read_set,
+    speech_begin,
+    speech_end,
+)
 from rejoinder.agent.bench.interaction.definitions import TIC, TURN
-from rejoinder.agent.bench.interaction.sounds import MEETING, MUFFLED, TELEVISION, CallerSound, at_level
+from rejoinder.agent.bench.interaction.sounds import MEETING, MUFFLED, TELEVISION, CallerSound
 from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.pipeline.audio.chunk import Samples
 
@@ -63,6 +70,8 @@ def scripts(folder: Path, sounds: Sequence[CallerSound], rounds: int, seed: int)
             if TURN_LENGTH_SECONDS[0] <= recording.seconds <= TURN_LENGTH_SECONDS[1]:
                 by_speaker.setdefault(recording.speaker, []).append(recording)
     speakers = sorted(name for name, said in by_speaker.items() if len(said) >= TURNS_OF_A_CALL)
+    if not speakers:
+        raise RecordingsMissing(f"no speaker in {', '.join(SPEAKER_SETS)} has {TURNS_OF_A_CALL} turns")
     draw.shuffle(speakers)
     decks = {
         wanted: _Deck([each for each in sounds if wanted in (each.category, each.kind)], draw)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rejoinder.agent.bench.cases.overlap import BACKCHANNEL, LEVEL, backchannels
+from rejoinder.agent.bench.cases.levels import at_level
+from rejoinder.agent.bench.cases.overlap import BACKCHANNEL, backchannels
 from rejoinder.agent.bench.cases.recordings import Recording, read_set, speech_begin, speech_end
 from rejoinder.agent.bench.interaction.definitions import ASIDE, TIC
 from rejoinder.agent.client.audio import CLIENT_RATE
@@ -153,16 +154,6 @@ def rooms(folder: Path) -> list[CallerSound]:
         spoken = [each for each in read_set(folder, name) if each.seconds >= ROOM_SECONDS + 1.0]
         found += [_on_television(each, response) for each in spoken[:PIECES_OF_A_SET]]
     return found
-
-
-def at_level(audio: Samples, decibels: float = 0.0) -> Samples:
-    """Return audio whose loud samples have ``decibels`` relative to the level of the callers' speech."""
-    loud = audio[np.abs(audio) > 0.1 * np.abs(audio).max(initial=0.0)]
-    if not len(loud):
-        return audio
-    wanted = LEVEL * 10 ** (decibels / 20)
-    level: Samples = np.clip(audio * (wanted / np.sqrt(np.mean(loud**2))), -1.0, 1.0).astype(np.float32)
-    return level
 
 
 def faded(audio: Samples) -> Samples:

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from rejoinder.agent.bench.callers.timed_caller import TimedCaller
 from rejoinder.agent.client.audio import CLIENT_RATE
@@ -109,7 +109,7 @@ async def open_telephone(url: str, background: Samples | None = None) -> AsyncIt
                 finally:
                     for task in running:
                         task.cancel()
-    except OSError as error:
+    except (OSError, WebSocketException) as error:
         raise CallLost(f"the telephone call could not begin: {error}") from error
     except BaseExceptionGroup as group:
         lost, others = group.split(CallLost)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import soxr
 
+from rejoinder.agent.bench.cases.levels import at_level
 from rejoinder.agent.bench.cases.recordings import (
     DEFAULT_SETS,
     RecordingsMissing,
@@ -46,6 +47,7 @@ class Utterance:
     @classmethod
     def of(cls, audio: Samples) -> Utterance:
         """Return an utterance. audio: float32 of shape (n,) at 24 kHz."""
+        audio = at_level(audio)  # one caller says recordings of several people
         end = speech_end(audio, CLIENT_RATE)
         kept = audio[: end + int(TAIL_SECONDS * CLIENT_RATE)]
         pcm = {rate: to_pcm(soxr.resample(kept, CLIENT_RATE, rate)) for rate in LINE_RATES}

@@ -71,7 +71,7 @@ def results(found: Sweep) -> Iterator[Result | None]:
             if (chosen := best(shares, means, budget)) is not None
             for one in [shares if budget.cut_off is None else means]
         ]
-        low, high = np.percentile(open_figures, CONFIDENCE_PERCENTILES)
+        low, high = np.percentile(open_figures or [np.nan], CONFIDENCE_PERCENTILES)
         yield Result(
             budget,
             found.settings[place],
@@ -91,6 +91,7 @@ def best(cut_off: Numbers, mean_ms: Numbers, budget: Budget) -> int | None:
         within, wanted = mean_ms <= budget.mean_ms, cut_off
     else:
         within, wanted = cut_off <= (budget.cut_off or 0.0), mean_ms
+    within = within & np.isfinite(wanted)  # a resample may have drawn only speakers without pauses
     return int(np.argmin(np.where(within, wanted, np.inf))) if within.any() else None
 
 

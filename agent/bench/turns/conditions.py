@@ -58,10 +58,12 @@ Change = Callable[[Samples, Sounds, Random], Samples]
 """Returns audio as it comes over a line, equally long."""
 
 
-def sounds(folder: Path) -> Sounds:
-    """Return the sounds in a folder of recordings, of its sets noise and rir. Raises RecordingsMissing."""
-    noises = [each for each in read_set(folder, "noise") if each.seconds >= LEAST_NOISE_SECONDS]
-    return Sounds([each.load(RATE) for each in noises], [each.load(RATE) for each in read_set(folder, "rir")])
+def sounds(folder: Path, conditions: Sequence[str]) -> Sounds:
+    """Return what these conditions add, of the sets noise and rir in a folder. Raises RecordingsMissing."""
+    noises = read_set(folder, "noise") if {*conditions} & {"noise", "telephone-noise"} else []
+    rooms = read_set(folder, "rir") if "room" in conditions else []
+    long = [each for each in noises if each.seconds >= LEAST_NOISE_SECONDS]
+    return Sounds([each.load(RATE) for each in long], [each.load(RATE) for each in rooms])
 
 
 def under(case: Case, condition: str, added: Sounds) -> Case:

@@ -45,13 +45,21 @@ class FalseInterruption:
         reply = self._stopped
         if reply is None or self._history.pending or not is_backchannel(text):
             return None
-        if not reply.settings.speaks or reply.settings.is_filler or reply.outcome.failed:
+        settings, outcome, heard = reply.settings, reply.outcome, self._history.heard(reply.id)
+        over = outcome.failed or outcome.excused or outcome.refused or outcome.status == "incomplete"
+        if (
+            over
+            or heard is None
+            or not settings.speaks
+            or settings.is_filler
+            or reply.request.prompt is not None
+        ):
             return None
-        heard, written = self._history.heard(reply.id), reply.generation.written
+        written = settings.words or reply.generation.written
         if text and (reply.output.complete or _asks(written or "", heard)):
             return None
         again = replace(reply.request, tag=0)
-        if written is None or reply.settings.guard or reply.generation.calls:
+        if written is None or settings.guard or reply.generation.calls:
             return None if text else replace(again, cue=GO_ON_CUE) if heard else again
         rest = unheard(written, heard)
         return replace(again, words=rest) if rest else None
@@ -63,7 +71,7 @@ class FalseInterruption:
         """
         request, reply = self.request(text), self._stopped
         if reply and request and request.words and not text:
-            self._history.settle(reply.id, self._history.heard(reply.id), cut=False)
+            self._history.settle(reply.id, self._history.heard(reply.id) or "", cut=False)
         self.forget()
         return request
 

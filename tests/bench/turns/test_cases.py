@@ -99,7 +99,7 @@ def test_the_command_reports_every_case(tmp_path: Path) -> None:
         "--json",
         "-",
     ]
-    result = run_command(*given, folder=tmp_path)
+    result = run_command(*given, folder=tmp_path, COLUMNS="160")
     assert result.returncode == 0, result.stderr
     *lines, last = result.stdout.splitlines()
     assert list(json.loads(last)) == [

@@ -31,7 +31,7 @@ def case() -> Case:
 
 @pytest.fixture(scope="module")
 def added(case: Case) -> Sounds:
-    return sounds(speech_folder())
+    return sounds(speech_folder(), [*CONDITIONS])
 
 
 def above(audio: Samples, limit: float) -> float:

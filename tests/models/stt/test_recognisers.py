@@ -182,8 +182,10 @@ def test_ending_is_the_encoder_state_at_the_end_of_audio() -> None:
     states[98:100, 0] = 4.0
     states[25:90, 1] = 7.0
     states[100:, 2] = 1.0  # after the end of the audio
-    assert ending(states, 2 * RATE).tolist() == [4.0, 0.0, 0.0, 0.0, 7.0, 0.0]
-    assert np.isfinite(ending(states, RATE // 10)).all() and len(ending(states, 60 * RATE)) == 6
+    spans = [[4, 0, 0], [0, 0, 0], [0, 7 / 3, 0], [0, 7, 0], [0, 7, 0], [0, 3.5, 0]]
+    assert ending(states, 2 * RATE) == pytest.approx(np.ravel(spans))
+    assert ending(states, 2 * RATE, ((2, 0), (75, 10))) == pytest.approx([4, 0, 0, 0, 7, 0])
+    assert np.isfinite(ending(states, RATE // 10)).all() and len(ending(states, 60 * RATE)) == 18
 
 
 @pytest.mark.parametrize(

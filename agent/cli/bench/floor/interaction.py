@@ -74,7 +74,10 @@ def interaction(
     mm-hm, cough, laugh and talk to others, and a meeting or a television is in their room.
     """
     flags = {"llm": llm, "stt": stt, "tts": tts}
-    chosen = [name for name in names_of(wires) if not (virtual and name == TELEPHONE)]
+    named = names_of(wires, "wire", "--wires")
+    chosen = [name for name in named if not (virtual and name == TELEPHONE)]
+    if not chosen:
+        raise typer.BadParameter("there is no telephone in virtual time", param_hint="--wires")
     if unknown := [name for name in chosen if name not in CALLER_WIRES]:
         known = ", ".join(CALLER_WIRES)
         raise typer.BadParameter(f"{unknown[0]!r}: choose from {known}", param_hint="--wires")

@@ -36,7 +36,7 @@ SETS = ",".join(turn_report.TURN_SETS)
 
 def conditions_of(text: str) -> list[str]:
     """Return the names of conditions in a list. Raises PipelineError for an unknown one."""
-    names = names_of(text)
+    names = names_of(text, "condition", "--conditions")
     for name in names:
         if name not in CONDITIONS:
             raise PipelineError(f"there is no condition {name!r}; the conditions are {', '.join(CONDITIONS)}")
@@ -92,7 +92,7 @@ def turns(
             folder, lines = speech_folder(speech), conditions_of(conditions)
             chosen = choose(folder, names_of(sets), limit or sys.maxsize)
             recordings = [(each, shared_out(each.path.name, lines)) for each in chosen]
-            added = sounds(folder) if {*lines} != {CLEAN} else None
+            added = sounds(folder, lines) if {*lines} != {CLEAN} else None
             progress = progress_bar(console)
             seen = asyncio.run(turn_report.observe_all(recordings, added, stt, turn, cuda, progress))
         if fit and not turn_fit.can_be_fitted(seen):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from rejoinder.pipeline import (
     Options,
     OverlapEnded,
     ReplyStarted,
+    Session,
     SpeechStarted,
 )
 from rejoinder.pipeline.replying.next.false_interruption import GO_ON_CUE
@@ -91,16 +93,71 @@ def test_a_model_that_still_writes_is_asked_to_go_on_after_silence_only() -> Non
 
 
 @pytest.mark.parametrize("holds", [True, False])
-@pytest.mark.parametrize("at", [2.2, 2.4, 2.6, 2.8, 3.0])
-def test_yes_is_an_answer_where_the_agent_asked(at: float, holds: bool) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "asks"), [(0.4, "Shall I book it now?"), (1.9, "Shall I book it? It costs nine dollars.")]
+)
+def test_yes_is_an_answer_where_the_agent_asked(seconds: float, asks: str, holds: bool) -> None:
     """Over the last words of the question, and after it in the same reply."""
-    for seconds, asks in ((0.4, "Shall I book it now?"), (1.9, "Shall I book it? It costs nine dollars.")):
+    answered = 0
+    for at in (2.2, 2.4, 2.6, 2.8, 3.0):
         talk = Talk(QUESTION, "Yes, sure.", replies=(asks, "Done."), holds_audio=holds)
         talk.says(1.2, at=0.2)
         talk.says(seconds, at=at)
         talk.run(until=12.0)
         if len(talk.of(EndOfTurn)) > 1:
+            answered += 1
             assert talk.done()[-1][1:] == ("completed", "Done."), talk.timeline()
+    assert answered >= 2, "most of them are turns"
+
+
+LONG = " ".join(f"This is sentence number {name}." for name in ("one", "two", "three", "four", "five", "six"))
+
+
+@pytest.mark.parametrize("line", ["", "Mm-hm."])
+def test_given_words_go_on_where_they_stopped_while_most_of_them_wait_for_the_voice(line: str) -> None:
+    talk = Talk(line, greeting=LONG, llm=ScriptedLlm(["Fine."]))
+    talk.says(1.9, at=1.0)
+    talk.run(until=30.0)
+    assert [status for _, status, _ in talk.done()] == ["cancelled", "completed"]
+    assert " ".join(heard for _, _, heard in talk.done()) == LONG
+    assert not talk.llm.prompts
+
+
+def test_a_long_rest_that_is_stopped_goes_on_again() -> None:
+    talk = Talk("", "", greeting=LONG, llm=ScriptedLlm(["Fine."]))
+    talk.says(1.9, at=1.0)
+    talk.says(1.9, at=6.0)
+    talk.run(until=30.0)
+    assert [status for _, status, _ in talk.done()] == ["cancelled", "cancelled", "completed"]
+    assert " ".join(heard for _, _, heard in talk.done()) == LONG
+    assert not talk.llm.prompts
+
+
+@pytest.mark.parametrize("does", ["types", "deletes"])
+def test_a_client_that_changes_the_conversation_meanwhile_keeps_the_agent_stopped(does: str) -> None:
+    talk = stopped_by("")
+
+    def act(session: Session) -> None:
+        if does == "types":
+            session.add_text("and tomorrow?")
+        else:
+            session.remove(("reply", 1))
+
+    talk.does(act, at=4.85)
+    talk.run(until=16.0)
+    assert [status for _, status, _ in talk.done()] == ["cancelled"]
+
+
+def test_a_reply_that_the_client_asks_for_meanwhile_is_not_cut_off_by_the_rest() -> None:
+    talk = stopped_by("")
+
+    def act(session: Session) -> None:
+        session.configure(replace(session.options, interrupt_response=False))
+        session.respond()
+
+    talk.does(act, at=4.0)
+    talk.run(until=16.0)
+    assert [(status, heard) for _, status, heard in talk.done()][1:] == [("completed", "Fine.")]
 
 
 def test_what_was_not_heard_at_all_is_asked_again_as_it_was() -> None:
