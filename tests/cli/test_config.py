@@ -226,9 +226,9 @@ def test_all_mistakes_are_reported_at_once_one_line_each(tmp_path: Path) -> None
     )
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.splitlines() == [
+        "error: rejoinder.toml: patience is 'high' and has to be a number above 0, 1000 at most",
         "error: --port is 'eighty' and has to be a whole number from 0 to 65535",
         "error: REJOINDER_DEVICE is 'gpu' and has to be cpu or cuda",
-        "error: rejoinder.toml: patience is 'high' and has to be a number above 0, 1000 at most",
         "error: --max-sessions is 'many' and has to be a whole number from 1 to 10000",
         "error: rejoinder.toml: twilio_auth_token has to be a string",
         "error: rejoinder.toml: there is no setting 'tss'; did you mean tts?",

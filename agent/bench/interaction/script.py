@@ -12,6 +12,7 @@ from rejoinder.agent.bench.cases.levels import at_level
 from rejoinder.agent.bench.cases.overlap import BACKCHANNEL
 from rejoinder.agent.bench.cases.recordings import (
     Recording,
+    RecordingsMissing,
     background,
     read_set,
     speech_begin,

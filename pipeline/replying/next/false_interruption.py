@@ -47,13 +47,9 @@ class FalseInterruption:
             return None
         settings, outcome, heard = reply.settings, reply.outcome, self._history.heard(reply.id)
         over = outcome.failed or outcome.excused or outcome.refused or outcome.status == "incomplete"
-        if (
-            over
-            or heard is None
-            or not settings.speaks
-            or settings.is_filler
-            or reply.request.prompt is not None
-        ):
+        if over or heard is None or reply.request.prompt is not None:
+            return None
+        if not settings.speaks or settings.is_filler:
             return None
         written = settings.words or reply.generation.written
         if text and (reply.output.complete or _asks(written or "", heard)):
