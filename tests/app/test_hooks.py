@@ -6,19 +6,20 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from rejoinder.agent.app.agent import Agent
+from rejoinder.agent.app.agent_call import changed_in
 from rejoinder.agent.app.call import Call, CallInfo, RefusedCall
 from rejoinder.agent.app.functions.mistakes import BrokenAgent
 from rejoinder.agent.app.host import ANSWER_S, BROKEN_AGENT, AgentHost
 from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.scripted import ScriptedLlm
-from rejoinder.pipeline import POINTS, Message, Options, ReplyDone
+from rejoinder.pipeline import POINTS, Endpointing, Message, Options, ReplyDone, turn_taking
 
 
 @dataclass
@@ -217,6 +218,26 @@ def test_changes_from_a_thread_are_applied_on_the_event_loop() -> None:
         return call.instructions, line.threads
 
     assert asyncio.run(change()) == ("Sprich Deutsch.", [threading.get_ident()] * 3)
+
+
+def test_turns_are_taken_otherwise_where_a_long_silence_has_ended_them() -> None:
+    call = Call(CallInfo(), options=Options(endpointing=Endpointing(min_wait_ms=2_000, max_wait_ms=2_000)))
+    call.take_turns("eager")
+    endpointing = call.options.endpointing
+    assert (endpointing.patience, endpointing.max_wait_ms) == (POINTS["eager"].patience, 2_000)
+    with pytest.raises(ValueError, match="hasty"):
+        call.take_turns("hasty")  # type: ignore[arg-type]
+    call.take_turns(speakers="many")
+    assert (call.options.endpointing.speakers, call.patience) == ("many", POINTS["eager"].patience)
+
+
+def test_a_client_changes_of_turn_taking_what_it_names() -> None:
+    usual = Endpointing()
+    own = replace(turn_taking("patient"), speakers="many", min_wait_ms=3_000, max_wait_ms=3_000)
+    assert changed_in(own, usual, usual) == own
+    eager = changed_in(own, usual, turn_taking("eager"))
+    assert (eager.speakers, eager.patience) == ("many", POINTS["eager"].patience)
+    assert (eager.min_wait_ms, eager.max_wait_ms) == (3_000, 3_000)
 
 
 WRONG: list[tuple[Callable[[Agent], object], str]] = [

@@ -71,6 +71,8 @@ def test_the_best_setting_keeps_to_its_budget() -> None:
     assert best(cut, mean, Budget(cut_off=0.3)) == 1
     assert best(cut, mean, Budget(cut_off=0.05)) == 2
     assert best(cut, mean, Budget(cut_off=0.01)) is None
+    unknown = np.array([np.nan, np.nan, np.nan])  # a resample without pauses
+    assert best(unknown, mean, Budget(mean_ms=300.0)) is None
 
 
 def test_a_missed_end_counts_with_the_longest_wait() -> None:
