@@ -147,7 +147,9 @@ def run(settings: Settings, question: Path, out: Path, say: Say, complain: Say, 
 
     async def converse(audio: Samples) -> RecordedConversation:
         async with open_models(settings.specs(), settings.threads(), report, settings.placement()) as models:
-            options = replace(settings.options(), greeting="")  # a question needs no greeting
+            options = settings.options()
+            voices = replace(options.endpointing, speakers="many")  # a file may have several
+            options = replace(options, greeting="", endpointing=voices)  # a question needs no greeting
             return await ask(models, options, audio, say)
 
     try:
